@@ -5,8 +5,8 @@
 //!
 //! A hit that was recorded stands for itself. One of N that were recorded stands for N hits. One that was drawn by
 //! weight (mean distance W) had the chance p = 1 - e^(-w/W), and stands for 1/p hits and the weight w/p, which is
-//! without bias. What a point's recorded hits stand for is then scaled to the total of the hits for which a record was
-//! asked: that is known exactly.
+//! without bias. What a point's recorded hits of a CPU stand for is then scaled to the total of the hits on this CPU for
+//! which a record was asked: that is known exactly. So the counts of all CPUs add up to those of the whole.
 
 use crate::points::Point;
 use crate::read::escape::unescape;
@@ -16,7 +16,7 @@ use crate::stacks::StackId;
 use crate::tally::{By, Count};
 use kprof_format::memory::FREE;
 use kprof_format::point::{PointCounter, PointPart, PointState};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// For how many hits a recorded hit of this weight stands, if it was chosen like this.
 pub fn factor(weight: u64, state: PointState) -> f64 {
@@ -76,6 +76,13 @@ pub struct EventTally {
     point: String,
     by: By,
     groups: Vec<String>,
+    /// The key is that of the counts of a point.
+    cpus: BTreeMap<Option<u64>, OfCpu>,
+}
+
+/// The events of one CPU.
+#[derive(Debug, Default)]
+struct OfCpu {
     chosen: BTreeMap<(StackId, u32), Sum>,
     all: Sum,
     /// Whether an event was chosen by chance or by number.
@@ -83,7 +90,7 @@ pub struct EventTally {
 }
 
 /// The result.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scaled {
     /// Counts per stack.
     pub counts: Vec<Count>,
@@ -96,8 +103,7 @@ pub struct Scaled {
 impl EventTally {
     /// A tally of the events of the point with this name that `select` asks for.
     pub fn new(select: Select, point: &str, by: By) -> Self {
-        let (groups, chosen, all) = (Vec::new(), BTreeMap::new(), Sum::default());
-        Self { select, point: point.to_owned(), by, groups, chosen, all, is_sampled: false }
+        Self { select, point: point.to_owned(), by, groups: Vec::new(), cpus: BTreeMap::new() }
     }
 
     /// Names of the groups.
@@ -115,38 +121,66 @@ impl EventTally {
 
     /// The counts of weight, or of hits, scaled to the totals of `point`.
     pub fn scaled(&self, point: &Point, of_hits: bool) -> Scaled {
+        let (mut counts, mut whole) = (BTreeMap::<_, u64>::new(), Scaled::default());
+        for part in self.by_cpu(point, of_hits).into_values() {
+            whole.lost = whole.lost.saturating_add(part.lost);
+            whole.only_counted = whole.only_counted.saturating_add(part.only_counted);
+            part.counts.iter().for_each(|one| *counts.entry((one.stack, one.group)).or_default() += one.samples);
+        }
+        let count = |((stack, group), samples)| Count { group, stack, samples };
+        Scaled { counts: counts.into_iter().map(count).collect(), ..whole }
+    }
+
+    /// The same by CPU; under `None` the hits on CPUs without memory for the point, which are lost.
+    pub fn by_cpu(&self, point: &Point, of_hits: bool) -> BTreeMap<Option<u64>, Scaled> {
+        let (nothing, is_free) = (OfCpu::default(), self.point == FREE);
+        let cpus: BTreeSet<_> = self.cpus.keys().chain(point.cpus.keys()).copied().collect();
+        let scaled = |cpu: Option<u64>| {
+            let counts = point.of_cpus(|one| one == cpu);
+            if cpu.is_none() {
+                let lost = if of_hits { counts.hits() } else { whole(counts.weight()) };
+                return (cpu, Scaled { lost, ..Scaled::default() });
+            }
+            (cpu, self.cpus.get(&cpu).unwrap_or(&nothing).scaled(&counts, of_hits, is_free))
+        };
+        cpus.into_iter().map(scaled).collect()
+    }
+}
+
+impl OfCpu {
+    /// The counts, scaled to those of the CPU.
+    fn scaled(&self, point: &Point, of_hits: bool, is_free: bool) -> Scaled {
         let number = |sum: &Sum| if of_hits { sum.hits } else { sum.scaled_weight };
         let exact = |sum: &Sum| if of_hits { u128::from(sum.events) } else { sum.weight };
-        let (homeless_hits, homeless_weight) = point.homeless;
-        let lost_hits = u128::from(point.count(PointCounter::Lost).saturating_sub(homeless_hits));
-        let missing = u128::from(point.count(PointCounter::Recorded).saturating_sub(self.all.events));
+        let (recorded, lost_hits) = (point.count(PointCounter::Recorded), point.count(PointCounter::Lost));
+        let (lost_hits, left_out) = (u128::from(lost_hits), point.part(PointPart::LeftOut));
+        let missing = u128::from(recorded.saturating_sub(self.all.events));
+        let total = if of_hits { u128::from(point.hits()) } else { point.weight() };
+        let lost_exactly = if of_hits { lost_hits } else { point.part(PointPart::LostWeight) };
+        if self.all.events == 0 && recorded == 0 && left_out > 0 {
+            // None was chosen, so nothing is known of their stacks.
+            let only_counted = total.saturating_sub(lost_exactly);
+            return Scaled { counts: Vec::new(), lost: whole(lost_exactly), only_counted: whole(only_counted) };
+        }
         let asked = match of_hits {
-            true => u128::from(point.count(PointCounter::Recorded)) + lost_hits + point.part(PointPart::LeftOut),
+            true => u128::from(recorded) + lost_hits + left_out,
             false => point.part(PointPart::AskedWeight),
         };
-        let homeless = if of_hits { u128::from(homeless_hits) } else { homeless_weight };
-        let total = if of_hits { u128::from(point.hits()) } else { point.weight };
         // A file may end before the newest account: then its events are more than the account knows.
         let asked = asked.max(exact(&self.all));
-        let asked = match self.is_sampled && self.point == FREE {
-            true => number(&self.all).round() as u128,
-            false => asked,
-        };
-        let only_counted = total.saturating_sub(asked.saturating_add(homeless));
+        let asked = if self.is_sampled && is_free { number(&self.all).round() as u128 } else { asked };
         let (scale, lost) = if !self.is_sampled {
             (1.0, asked - exact(&self.all))
-        } else if self.point == FREE {
+        } else if is_free {
             // Only frees of recorded allocations get a record, and of how many allocations that is asked is not known:
             // others were made before. So nothing is scaled, and the rest is not recorded.
-            let lost = if of_hits { lost_hits } else { point.part(PointPart::LostWeight) };
-            (1.0, lost)
+            (1.0, lost_exactly)
         } else {
             // Lost events stand for as much as the others do.
             let (all, events) = (number(&self.all), self.all.events.max(1) as f64);
-            let lost_weight = point.part(PointPart::LostWeight) as f64;
             let lost = match of_hits {
                 true => lost_hits as f64 * all / events,
-                false => lost_weight * all / (self.all.weight.max(1) as f64),
+                false => lost_exactly as f64 * all / (self.all.weight.max(1) as f64),
             };
             let lost = lost + missing as f64 * all / events;
             let scale = if all + lost > 0.0 { asked as f64 / (all + lost) } else { 0.0 };
@@ -161,9 +195,12 @@ impl EventTally {
             Count { group: *group, stack: *stack, samples: to - from }
         });
         let counts = counts.filter(|count| count.samples > 0).collect();
-        let whole = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
-        Scaled { counts, lost: whole(lost.saturating_add(homeless)), only_counted: whole(only_counted) }
+        Scaled { counts, lost: whole(lost), only_counted: whole(total.saturating_sub(asked)) }
     }
+}
+
+fn whole(number: u128) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
 }
 
 impl Consumer for EventTally {
@@ -173,13 +210,15 @@ impl Consumer for EventTally {
 
     fn event(&mut self, recorded: &Recorded<'_>) {
         let event = &recorded.event;
-        if event.point.to_string() != self.point {
+        if event.point.to_string() != self.point || !self.select.admits_cpu(event.cpu) {
             return;
         }
-        self.is_sampled |= event.state != PointState::Record;
+        let cpu = Some(u64::from(event.cpu));
+        let of_cpu = self.cpus.entry(cpu).or_default();
+        of_cpu.is_sampled |= event.state != PointState::Record;
         let mut one = Sum::default();
         one.add(event.weight, event.state);
-        self.all.merge(&one);
+        of_cpu.all.merge(&one);
         if !self.select.admits_event(recorded) {
             return;
         }
@@ -193,7 +232,7 @@ impl Consumer for EventTally {
             },
             By::Task => self.group(String::from_utf8_lossy(&unescape(recorded.task)).into_owned()),
         };
-        self.chosen.entry((recorded.stack, group)).or_default().merge(&one);
+        self.cpus.entry(cpu).or_default().chosen.entry((recorded.stack, group)).or_default().merge(&one);
     }
 
     fn sample(&mut self, _: &crate::read::ingest::Sample<'_>) {}
@@ -276,6 +315,47 @@ mod tests {
             (true, true)
         );
         assert_eq!((counts(&weight).iter().map(|(_, weight)| weight).sum::<u64>(), weight.lost), (1_001_000, 0));
+    }
+
+    #[test]
+    fn the_cpus_add_up_to_the_whole_exactly_whichever_way_their_hits_were_chosen() {
+        let (record, by_weight) = (PointState::Record, PointState::ByWeight(900));
+        let lines = ["!null.write dd 1 5 7 - a", "!null.write dd 2 5 100 - a", "!null.write dd 2 6 333 - a"];
+        let point = point(&[
+            "cpu=1 weight=60 recorded=1 filtered=3 lost=1 asked-weight=30 lost-weight=23",
+            "cpu=2 weight=10001 recorded=2 lost=1 filtered=30 left-out=29 asked-weight=9001 lost-weight=50",
+            // None of these was chosen, and of one the record was lost.
+            "cpu=3 weight=77 lost=1 filtered=6 left-out=6 asked-weight=77 lost-weight=7",
+            "weight=40 lost=2",
+        ]);
+        let tally = |cpus: &[u32]| {
+            let select = Select { cpus: cpus.to_vec(), ..Select::default() };
+            let mut tally = EventTally::new(select, "null.write", By::None);
+            for ((text, stack), state) in lines.iter().zip([1, 1, 2]).zip([record, by_weight, by_weight]) {
+                let event = EventLine { state, ..EventLine::parse(text).unwrap().0 };
+                tally.event(&Recorded { boot: 0, event, task: b"dd", stack, traits: Traits::default() });
+            }
+            tally
+        };
+        for of_hits in [false, true] {
+            let all = tally(&[]).scaled(&point, of_hits);
+            let (mut lost, mut only_counted, mut stacks) = (0, 0, BTreeMap::<StackId, u64>::new());
+            for cpu in [None, Some(1), Some(2), Some(3)] {
+                let of_cpu = point.of_cpus(|one| one == cpu);
+                let chosen: Vec<u32> = cpu.into_iter().map(|cpu| cpu as u32).collect();
+                // No event has the number of those without one.
+                let part = tally(if chosen.is_empty() { &[9] } else { &chosen }).scaled(&of_cpu, of_hits);
+                let counts: u64 = part.counts.iter().map(|count| count.samples).sum();
+                let total = if of_hits { of_cpu.hits() } else { of_cpu.weight() as u64 };
+                assert_eq!(counts + part.lost + part.only_counted, total, "{cpu:?}");
+                (lost, only_counted) = (lost + part.lost, only_counted + part.only_counted);
+                part.counts.iter().for_each(|count| *stacks.entry(count.stack).or_default() += count.samples);
+            }
+            assert_eq!((lost, only_counted), (all.lost, all.only_counted));
+            assert_eq!(counts(&all), stacks.into_iter().collect::<Vec<_>>());
+            let of_third = tally(&[3]).scaled(&point.of_cpus(|one| one == Some(3)), of_hits);
+            assert_eq!((of_third.lost, of_third.only_counted), if of_hits { (1, 6) } else { (7, 70) });
+        }
     }
 
     #[test]

@@ -1,49 +1,57 @@
 //! What was counted of a point: hits, the sum of their weights, the histogram of the weights. Stage: read.
 //!
-//! In: the lines `# point-account`, each with what was counted since the line before. Out: sums over a boot, and what
-//! they say about a weight: its mean, and bounds of its quantiles. A histogram by powers of two knows a quantile only
+//! In: the lines `# point-account`, each with what was counted on a CPU since the line before. Out: sums by CPU over a
+//! boot, those of chosen CPUs, and what they say about a weight: its mean, and bounds of its quantiles. A histogram by powers of two knows a quantile only
 //! up to its bucket, so both ends of the bucket are given, and no value between them is invented.
 
 use kprof_format::line::PointAccount;
 use kprof_format::point::{BUCKETS, PointCounter, PointPart, bucket_of_name, weights};
 use std::collections::BTreeMap;
 
-/// The sums of one point over a boot.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What was counted of one point over a boot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Point {
     /// What the weights are measured in.
     pub unit: String,
-    /// The sum of the weights of all hits.
-    pub weight: u128,
     /// What the first argument of its events means, by the value; empty if that is not known.
     pub values: Vec<String>,
+    /// The counts of each CPU; under `None` those of hits on CPUs without memory for the point, which are lost.
+    pub cpus: BTreeMap<Option<u64>, Counts>,
+}
+
+/// What was counted on one CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// The sum of the weights of all hits.
+    weight: u128,
     /// Hits, by what became of them.
     counters: [u64; PointCounter::ALL.len()],
     /// What the account says besides.
     parts: [u128; PointPart::ALL.len()],
-    /// Hits on CPUs without memory for the point, and their weights. They are lost.
-    pub homeless: (u64, u128),
-    /// The events of this point in the file, and the sum of their weights.
-    pub in_file: (u64, u128),
+    /// The events of this point in the file.
+    in_file: u64,
     /// Hits by the binary logarithm of their weights.
-    pub buckets: [u64; BUCKETS],
-    /// Hits by CPU; under `None` those on CPUs without memory for the point.
-    pub cpus: BTreeMap<Option<u64>, u64>,
+    buckets: [u64; BUCKETS],
 }
 
-impl Default for Point {
+impl Default for Counts {
     fn default() -> Self {
-        Self {
-            unit: String::new(),
-            values: Vec::new(),
-            weight: 0,
-            counters: Default::default(),
-            parts: Default::default(),
-            homeless: (0, 0),
-            in_file: (0, 0),
-            buckets: [0; BUCKETS],
-            cpus: BTreeMap::new(),
-        }
+        Self { weight: 0, counters: Default::default(), parts: Default::default(), in_file: 0, buckets: [0; BUCKETS] }
+    }
+}
+
+impl Counts {
+    /// The number of hits.
+    pub fn hits(&self) -> u64 {
+        sum(self.counters)
+    }
+
+    fn add(&mut self, later: &Self) {
+        self.weight = self.weight.saturating_add(later.weight);
+        self.counters.iter_mut().zip(&later.counters).for_each(|(sum, count)| add(sum, *count));
+        self.parts.iter_mut().zip(&later.parts).for_each(|(sum, part)| *sum = sum.saturating_add(*part));
+        add(&mut self.in_file, later.in_file);
+        self.buckets.iter_mut().zip(&later.buckets).for_each(|(sum, count)| add(sum, *count));
     }
 }
 
@@ -51,28 +59,27 @@ impl Point {
     /// Adds what a line says. Counters that this version does not know are ignored.
     pub fn add_line(&mut self, line: &PointAccount<'_>) {
         self.unit = line.unit.to_string();
-        self.weight = self.weight.saturating_add(u128::from(line.weight));
-        if line.cpu.is_none() {
-            self.homeless.1 = self.homeless.1.saturating_add(u128::from(line.weight));
-        }
+        let counts = self.cpus.entry(line.cpu).or_default();
+        counts.weight = counts.weight.saturating_add(u128::from(line.weight));
         for (name, count) in line.counters.in_text() {
             if let Some(part) = PointPart::of(name) {
-                let sum = &mut self.parts[part as usize];
+                let sum = &mut counts.parts[part as usize];
                 *sum = sum.saturating_add(u128::from(count));
             }
             if let Some(counter) = PointCounter::of(name) {
-                add(&mut self.counters[counter as usize], count);
-                add(self.cpus.entry(line.cpu).or_default(), count);
-                if line.cpu.is_none() {
-                    add(&mut self.homeless.0, count);
-                }
+                add(&mut counts.counters[counter as usize], count);
             } else if let Some(bucket) = bucket_of_name(name) {
-                add(&mut self.buckets[bucket], count);
+                add(&mut counts.buckets[bucket], count);
             }
         }
     }
 
-    /// Adds the sums of a later part of the same boot.
+    /// Adds an event of the file.
+    pub fn add_event(&mut self, cpu: u32) {
+        add(&mut self.cpus.entry(Some(cpu.into())).or_default().in_file, 1);
+    }
+
+    /// Adds the counts of a later part of the same boot.
     pub fn add(&mut self, later: &Self) {
         if !later.unit.is_empty() {
             self.unit.clone_from(&later.unit);
@@ -80,45 +87,55 @@ impl Point {
         if !later.values.is_empty() {
             self.values.clone_from(&later.values);
         }
-        self.weight = self.weight.saturating_add(later.weight);
-        self.counters.iter_mut().zip(&later.counters).for_each(|(sum, count)| add(sum, *count));
-        self.parts.iter_mut().zip(&later.parts).for_each(|(sum, part)| *sum = sum.saturating_add(*part));
-        for (sum, more) in [(&mut self.homeless, later.homeless), (&mut self.in_file, later.in_file)] {
-            *sum = (sum.0.saturating_add(more.0), sum.1.saturating_add(more.1));
-        }
-        self.buckets.iter_mut().zip(&later.buckets).for_each(|(sum, count)| add(sum, *count));
-        later.cpus.iter().for_each(|(cpu, count)| add(self.cpus.entry(*cpu).or_default(), *count));
+        later.cpus.iter().for_each(|(cpu, counts)| self.cpus.entry(*cpu).or_default().add(counts));
+    }
+
+    /// The point with the counts of these CPUs only.
+    pub fn of_cpus(&self, is_wanted: impl Fn(Option<u64>) -> bool) -> Self {
+        let (unit, values) = (self.unit.clone(), self.values.clone());
+        let cpus = self.cpus.iter().filter(|(cpu, _)| is_wanted(**cpu));
+        Self { unit, values, cpus: cpus.map(|(cpu, counts)| (*cpu, counts.clone())).collect() }
     }
 
     /// A counter.
     pub fn count(&self, counter: PointCounter) -> u64 {
-        self.counters[counter as usize]
+        sum(self.cpus.values().map(|counts| counts.counters[counter as usize]))
     }
 
     /// A part of the counters or of the weight.
     pub fn part(&self, part: PointPart) -> u128 {
-        self.parts[part as usize]
+        let parts = self.cpus.values().map(|counts| counts.parts[part as usize]);
+        parts.fold(0, u128::saturating_add)
     }
 
-    /// Adds an event of the file.
-    pub fn add_event(&mut self, weight: u64) {
-        add(&mut self.in_file.0, 1);
-        self.in_file.1 = self.in_file.1.saturating_add(u128::from(weight));
+    /// The sum of the weights of all hits.
+    pub fn weight(&self) -> u128 {
+        self.cpus.values().map(|counts| counts.weight).fold(0, u128::saturating_add)
+    }
+
+    /// The events of this point in the file.
+    pub fn in_file(&self) -> u64 {
+        sum(self.cpus.values().map(|counts| counts.in_file))
+    }
+
+    /// Hits by the binary logarithm of their weights.
+    pub fn buckets(&self) -> [u64; BUCKETS] {
+        std::array::from_fn(|bucket| sum(self.cpus.values().map(|counts| counts.buckets[bucket])))
     }
 
     /// The number of hits.
     pub fn hits(&self) -> u64 {
-        sum(&self.counters)
+        sum(self.cpus.values().map(Counts::hits))
     }
 
     /// Hits whose weight is in the histogram.
     pub fn weighed(&self) -> u64 {
-        sum(&self.buckets)
+        sum(self.buckets())
     }
 
     /// The mean weight of all hits.
     pub fn mean(&self) -> Option<f64> {
-        (self.hits() > 0).then(|| self.weight as f64 / self.hits() as f64)
+        (self.hits() > 0).then(|| self.weight() as f64 / self.hits() as f64)
     }
 
     /// The least and the greatest value that the weight of rank `share` (0 to 1) can have: those of its bucket. `None`
@@ -127,7 +144,7 @@ impl Point {
         let all = self.weighed();
         let rank = ((all as f64 * share).ceil() as u64).clamp(1, all.max(1));
         let mut below = 0;
-        let found = self.buckets.iter().position(|count| {
+        let found = self.buckets().iter().position(|count| {
             add(&mut below, *count);
             below >= rank
         });
@@ -141,7 +158,7 @@ impl Point {
         if self.weighed() == 0 {
             return true;
         }
-        let placed = sum(self.cpus.iter().filter(|(cpu, _)| cpu.is_some()).map(|(_, hits)| hits));
+        let placed = sum(self.cpus.iter().filter(|(cpu, _)| cpu.is_some()).map(|(_, counts)| counts.hits()));
         self.weighed() == placed
     }
 }
@@ -151,17 +168,17 @@ fn add(sum: &mut u64, count: u64) {
     *sum = sum.saturating_add(count);
 }
 
-fn sum<'a>(counts: impl IntoIterator<Item = &'a u64>) -> u64 {
-    counts.into_iter().fold(0, |sum, count| sum.saturating_add(*count))
+fn sum(counts: impl IntoIterator<Item = u64>) -> u64 {
+    counts.into_iter().fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn point(lines: &[&str]) -> Point {
+    fn point(lines: &[impl AsRef<str>]) -> Point {
         let mut point = Point::default();
-        lines.iter().for_each(|line| point.add_line(&PointAccount::read(line).expect("a line")));
+        lines.iter().for_each(|line| point.add_line(&PointAccount::read(line.as_ref()).expect("a line")));
         point
     }
 
@@ -171,12 +188,27 @@ mod tests {
             "tsc=1 cpu=1 weight=1000 filtered=97 log2-2=90 log2-3=7 unit=ns point=block.read",
             "tsc=2 cpu=2 weight=5000 filtered=2 recorded=1 newer=5 log2-12=3 unit=ns point=block.read",
         ]);
-        assert_eq!((point.hits(), point.weight, point.weighed()), (100, 6000, 100));
+        assert_eq!((point.hits(), point.weight(), point.weighed()), (100, 6000, 100));
         assert_eq!(point.count(PointCounter::Filtered), 99);
         assert_eq!(point.mean(), Some(60.0));
         let quantiles = [0.0, 0.5, 0.9, 0.91, 0.97, 0.98, 1.0].map(|share| point.quantile(share).unwrap());
         assert_eq!(quantiles, [(4, 7), (4, 7), (4, 7), (8, 15), (8, 15), (4096, 8191), (4096, 8191)]);
         assert!(point.is_balanced());
+    }
+
+    #[test]
+    fn the_counts_of_each_cpu_add_up_to_the_whole() {
+        let lines =
+            ["tsc=1 cpu=1 weight=9 recorded=1 asked-weight=7 log2-3=1", "tsc=1 cpu=2 weight=5 filtered=2 log2-1=2"];
+        let point = point(&[lines[0], lines[1], "tsc=2 weight=4 lost=1"].map(|line| format!("{line} unit=ns point=a")));
+        let of = |cpu: Option<u64>| point.of_cpus(|one| one == cpu);
+        let parts = [of(Some(1)), of(Some(2)), of(None)];
+        assert_eq!(parts.each_ref().map(Point::weight), [9, 5, 4]);
+        assert_eq!(parts.each_ref().map(Point::hits), [1, 2, 1]);
+        let mut sum = of(Some(3));
+        assert_eq!((sum.hits(), &sum.unit[..]), (0, "ns"));
+        parts.iter().for_each(|part| sum.add(part));
+        assert_eq!(sum, point);
     }
 
     #[test]

@@ -23,12 +23,18 @@ pub type Key = (String, u16, usize);
 /// The consumer that keeps all requests.
 #[derive(Debug, Default)]
 pub struct Requests {
+    cpus: Vec<u32>,
     groups: BTreeMap<Key, Group>,
     /// A point of which some requests were chosen by their weight, if there is one.
     pub chosen_by_weight: Option<String>,
 }
 
 impl Requests {
+    /// The requests of these CPUs; of all, if none is given.
+    pub fn of_cpus(cpus: &[u32]) -> Self {
+        Self { cpus: cpus.to_vec(), ..Self::default() }
+    }
+
     /// The groups of the points that `is_wanted` names, each with its times in order.
     pub fn groups(self, is_wanted: impl Fn(&str) -> bool) -> BTreeMap<Key, Group> {
         let mut groups = self.groups;
@@ -58,6 +64,9 @@ impl Consumer for Requests {
 
     fn event(&mut self, recorded: &Recorded<'_>) {
         let event = &recorded.event;
+        if !self.cpus.is_empty() && !self.cpus.contains(&event.cpu) {
+            return;
+        }
         let point = event.point.to_string();
         let Some(request) = Request::of(&point, event.arguments.as_slice()) else { return };
         if let PointState::ByWeight(_) = event.state {

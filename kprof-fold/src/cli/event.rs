@@ -21,6 +21,7 @@ use crate::output::script::Style;
 use crate::output::script_events::EventLog;
 use crate::points::Point;
 use crate::profile::Profile;
+use crate::select::Select;
 use crate::symbols::name::visible;
 use crate::tally::By;
 use kprof_format::memory;
@@ -49,7 +50,7 @@ pub fn load(input: &Input, choice: &Choice, name: &str) -> Result<Loaded, Error>
     let opened =
         load::open_any(input, choice, Output::Other, |select| EventTally::new(select.clone(), name, choice.by))?;
     let Opened { consumer: tally, profile, stacks, symbols, select, account, problems, doubt, .. } = opened;
-    let point = point(&profile, &input.file, name)?;
+    let (point, account_in_words) = asked(&profile, &input.file, name, &select)?;
     let scaled = tally.scaled(&point, choice.count);
     let reasons: Vec<String> = tally.groups().iter().map(|number| reason(&point, number)).collect();
     let groups = if choice.by == By::Reason { &reasons } else { tally.groups() };
@@ -61,7 +62,7 @@ pub fn load(input: &Input, choice: &Choice, name: &str) -> Result<Loaded, Error>
         unit: if choice.count { "hits".to_owned() } else { visible(&point.unit).into_owned() },
         name: visible(name).into_owned(),
         only_counted: if lost_is_attributable { scaled.only_counted } else { 0 },
-        account: account_of(name, &point),
+        account: account_in_words,
         sums: Some(point),
     };
     if !input.shows_account {
@@ -88,7 +89,7 @@ pub fn script(args: &Script, name: &str) -> Result<u8, Error> {
     let input = &args.input;
     single::refuse_users(input)?;
     let mut opened = load::open_any(input, &args.choice, Output::Script, |select| EventLog::new(select.clone(), name))?;
-    let point = point(&opened.profile, &input.file, name)?;
+    let (point, account) = asked(&opened.profile, &input.file, name, &opened.select)?;
     let asked = opened.style;
     let style = Style {
         tsc_hz: single::clock(&opened, input)?,
@@ -97,7 +98,7 @@ pub fn script(args: &Script, name: &str) -> Result<u8, Error> {
         expand_offsets: args.expand_offsets || asked.expand_offsets,
         stop_at_unknown: args.stop_at_unknown || asked.stop_at_unknown,
     };
-    Talk { quiet: input.quiet }.say(account_of(name, &point));
+    Talk { quiet: input.quiet }.say(account);
     with_output(input, |out| {
         let done = opened.consumer.write(&point.unit, (&opened.stacks, &opened.symbols), style, out);
         done.map_err(|error| write_failed(input, error))
@@ -110,13 +111,13 @@ pub fn heatmap(args: &Heatmap, name: &str) -> Result<u8, Error> {
     refuse_single(&args.choice, name, "heatmap draws")?;
     let input = &args.input;
     let opened = load::open_any(input, &args.choice, Output::Other, |select| EventLog::new(select.clone(), name))?;
-    let point = point(&opened.profile, &input.file, name)?;
+    let (point, account) = asked(&opened.profile, &input.file, name, &opened.select)?;
     let events = opened.consumer.weights(single::clock(&opened, input)?);
     if events.iter().any(|(_, _, state)| matches!(state, PointState::ByWeight(_))) {
         let why = format!("the recorded hits of {name} were chosen by weight, so large ones are too many among them");
         return Err(Error::unusable(&input.file, why));
     }
-    Talk { quiet: input.quiet }.say(account_of(name, &point));
+    Talk { quiet: input.quiet }.say(account);
     let hits: Vec<(f64, u64)> = events.iter().map(|(at, weight, _)| (*at, *weight)).collect();
     let title = format!("{}: {}", visible(&input.file), visible(name));
     let svg = map::of_weights(&hits, &visible(&point.unit), &title);
@@ -138,17 +139,49 @@ fn refuse_single(choice: &Choice, name: &str, does: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses conditions that events cannot fulfil.
+/// Refuses conditions that folded events cannot fulfil.
 pub fn refuse(choice: &Choice) -> Result<(), Error> {
-    let given = [
-        ("--cpu", !choice.cpu.is_empty()),
-        ("--between", !choice.between.is_empty()),
-        ("--irq-off", choice.irq_off),
-        ("--irq-on", choice.irq_on),
-    ];
-    let Some((option, _)) = given.into_iter().find(|(_, given)| *given) else { return Ok(()) };
-    let why = "the account of a point is that of all CPUs and of the whole file";
-    Err(Error::Usage(format!("{option} does not work with --event yet: {why}")))
+    let refused = |option: &str, why: &str| Err(Error::Usage(format!("{option} does not work with --event: {why}")));
+    if !choice.between.is_empty() {
+        let why = "the account of a point, to which its weights are scaled, is that of the whole file and not of a part \
+                   of its time. script --event and heatmap --event show the events of a part";
+        return refused("--between", why);
+    }
+    let option = if choice.irq_off { "--irq-off" } else { "--irq-on" };
+    if choice.irq_off || choice.irq_on {
+        return refused(option, "an event does not say whether interrupts were on");
+    }
+    Ok(())
+}
+
+/// Refuses to choose CPUs of what is computed from allocations and frees.
+pub fn refuse_cpus(choice: &Choice, what: &str) -> Result<(), Error> {
+    if choice.cpu.is_empty() {
+        return Ok(());
+    }
+    let why = "a block may be freed on another CPU than the one that allocated it";
+    Err(Error::Usage(format!("--cpu does not work with {what}: {why}. --by cpu shows where it was allocated")))
+}
+
+/// The sums of a point over all boots and the CPUs asked for, and what they say in words.
+///
+/// # Errors
+/// As [`point`].
+pub fn asked(profile: &Profile, file: &str, name: &str, select: &Select) -> Result<(Point, String), Error> {
+    let whole = point(profile, file, name)?;
+    if select.cpus.is_empty() {
+        let account = account_of(name, &whole);
+        return Ok((whole, account));
+    }
+    let is_wanted = |cpu: Option<u64>| cpu.is_some_and(|cpu| select.cpus.iter().any(|one| u64::from(*one) == cpu));
+    let (point, elsewhere) = (whole.of_cpus(is_wanted), whole.of_cpus(|cpu| cpu.is_none()));
+    let mut account = account_of(&on_cpus(name, &select.cpus), &point);
+    if elsewhere.hits() > 0 {
+        let (hits, weight, unit) = (elsewhere.hits(), elsewhere.weight(), visible(&whole.unit));
+        account +=
+            &format!("; {hits} lost hits ({weight} {unit}), whose CPU is not known, are in the numbers of no CPU");
+    }
+    Ok((point, account))
 }
 
 /// The sums of a point over all boots.
@@ -165,12 +198,18 @@ pub fn point(profile: &Profile, file: &str, name: &str) -> Result<Point, Error> 
         return Err(Error::unusable(file, format!("has no point {name}{hint}")));
     };
     let (recorded, lost) = (point.count(PointCounter::Recorded), point.count(PointCounter::Lost));
-    if point.in_file.0 + recorded + lost == 0 {
+    if point.in_file() + recorded + lost == 0 {
         let counted = if point.hits() > 0 { "only counted (kprof-fold latency shows them)" } else { "not counted" };
         let why = format!("the hits of {name} were {counted}: record them, with the ctl command `event {name} record`");
         return Err(Error::unusable(file, why));
     }
     Ok(point)
+}
+
+/// The name of a point, with the CPUs if they were chosen.
+pub fn on_cpus(name: &str, cpus: &[u32]) -> String {
+    let list: Vec<String> = cpus.iter().map(u32::to_string).collect();
+    if list.is_empty() { name.to_owned() } else { format!("{name} on CPU {}", list.join(", ")) }
 }
 
 /// What the first argument of an event means, as the name of a frame.
@@ -187,12 +226,12 @@ fn reason(point: &Point, number: &str) -> String {
 pub fn account_of(name: &str, point: &Point) -> String {
     let [recorded, filtered, lost] =
         [PointCounter::Recorded, PointCounter::Filtered, PointCounter::Lost].map(|counter| point.count(counter));
-    let (hits, weight, unit) = (point.hits(), point.weight, visible(&point.unit));
+    let (hits, weight, unit) = (point.hits(), point.weight(), visible(&point.unit));
     let balance = if point.is_balanced() { "" } else { " (not balanced)" };
     format!(
         "{}: {hits} hits = {recorded} recorded + {filtered} filtered + {lost} lost{balance}, {weight} {unit} in all; \
          {} events in the file",
         visible(name),
-        point.in_file.0
+        point.in_file()
     )
 }

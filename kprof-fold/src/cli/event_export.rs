@@ -5,7 +5,7 @@
 
 use super::args::{Export, Viewer};
 use super::compat::Output;
-use super::event::{self, account_of, point};
+use super::event::{self, asked, point, refuse_cpus};
 use super::heap::{account_of_live, frees};
 use super::load::{self, Opened};
 use super::out::{with_output, write_failed};
@@ -34,6 +34,7 @@ pub fn run(args: &Export, name: &str) -> Result<u8, Error> {
         return Err(Error::Usage(todo.to_owned()));
     }
     if [ALLOC, LIVE].contains(&name) {
+        refuse_cpus(choice, "the export of a heap, which has what was not freed")?;
         let opened = load::open_any(input, choice, Output::Other, |select| HeapTally::new(select.clone(), By::None))?;
         let allocs = point(&opened.profile, &input.file, ALLOC)?;
         let tally = &opened.consumer;
@@ -53,8 +54,8 @@ pub fn run(args: &Export, name: &str) -> Result<u8, Error> {
     }
     let opened =
         load::open_any(input, choice, Output::Other, |select| EventTally::new(select.clone(), name, By::None))?;
-    let point = point(&opened.profile, &input.file, name)?;
-    Talk { quiet: input.quiet }.say(account_of(name, &point));
+    let (point, account) = asked(&opened.profile, &input.file, name, &opened.select)?;
+    Talk { quiet: input.quiet }.say(account);
     let [hits, weights] = [true, false].map(|of_hits| opened.consumer.scaled(&point, of_hits));
     let mut rows = BTreeMap::<_, [u64; 2]>::new();
     for (index, counts) in [&hits.counts, &weights.counts].into_iter().enumerate() {

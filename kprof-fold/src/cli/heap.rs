@@ -5,7 +5,7 @@
 
 use super::args::{Choice, Input};
 use super::compat::{Output, Rest};
-use super::event::point;
+use super::event::{point, refuse_cpus};
 use super::load::{self, Loaded, Opened, Shows};
 use super::talk::Talk;
 use super::users;
@@ -24,6 +24,7 @@ use kprof_format::point::PointCounter;
 /// # Errors
 /// If the input or the arguments are unusable, or the profile has no recorded allocation.
 pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
+    refuse_cpus(choice, "--event heap.live")?;
     let rest = Rest::read(&input.rest).map_err(Error::Usage)?;
     if matches!(choice.by, By::Line | By::Reason) {
         return Err(Error::Usage("heap.live can be grouped by age, task, cpu and entry".to_owned()));
@@ -79,8 +80,8 @@ pub(super) fn account_of_live(tally: &HeapTally, allocs: &Point, frees: &Point) 
         tally.live(),
         estimate.allocations,
         estimate.bytes,
-        allocs.weight,
-        frees.weight,
+        allocs.weight(),
+        frees.weight(),
     );
     if frees.count(PointCounter::Recorded) + lost(frees) == 0 {
         text += "; no free is recorded: either there was none, or heap.free was not recorded";

@@ -1,11 +1,11 @@
 //! The subcommand `latency`. Stage: command line.
 //!
 //! In: a profile, and the names of points. Out: their hits and the distribution of their weights, over all boots of the
-//! file. A name that no point of the file has is an error, so that a mistyped name is not taken for a point without
+//! file, and over all CPUs or those that are asked for. A name that no point of the file has is an error, so that a mistyped name is not taken for a point without
 //! hits. With `--by-size`: the recorded requests to disks, by disk and size.
 
 use super::args::{Latency, TableFormat};
-use super::event::account_of;
+use super::event::{account_of, on_cpus};
 use super::load;
 use super::nearest::did_you_mean;
 use super::out::{not_written, put};
@@ -37,7 +37,7 @@ pub fn run(args: &Latency) -> Result<u8, Error> {
 
 /// `latency --by-size`.
 fn by_size(args: &Latency, format: TableFormat) -> Result<u8, Error> {
-    let (mut reading, points) = read_points(args, Requests::default())?;
+    let (mut reading, points) = read_points(args, Requests::of_cpus(&args.cpu))?;
     let requests = std::mem::take(&mut reading.consumer);
     if let Some(point) = requests.chosen_by_weight.as_ref().filter(|point| points.contains_key(*point)) {
         let why = format!("the requests of {point} were chosen by weight, so long ones are too many among them");
@@ -48,7 +48,8 @@ fn by_size(args: &Latency, format: TableFormat) -> Result<u8, Error> {
         let how = "record them, with the ctl command `event block.* record`";
         return Err(Error::unusable(&args.file, format!("has no recorded requests to disks: {how}")));
     }
-    let account = |name: &str| points.get(name).map_or_else(String::new, |point| account_of(name, point));
+    let words = |point: &Point, name: &str| account_of(&on_cpus(name, &args.cpu), point);
+    let account = |name: &str| points.get(name).map_or_else(String::new, |point| words(point, name));
     finish(args, format, &reading, || requests::text(&groups, account), || requests::document(&groups))
 }
 
@@ -60,7 +61,11 @@ fn read_points<C: Consumer>(args: &Latency, consumer: C) -> Result<(Reading<C>, 
     for (name, point) in reading.profile.boots.iter().flat_map(|boot| &boot.points) {
         all.entry(name.clone()).or_default().add(point);
     }
-    let points = chosen(&all, args)?;
+    let mut points = chosen(&all, args)?;
+    if !args.cpu.is_empty() {
+        let is_wanted = |cpu: Option<u64>| cpu.is_some_and(|cpu| args.cpu.iter().any(|one| u64::from(*one) == cpu));
+        points.values_mut().for_each(|point| *point = point.of_cpus(is_wanted));
+    }
     Ok((reading, points))
 }
 

@@ -55,7 +55,7 @@ pub fn text(
         }
         events(&boot.events, &mut text);
         for (name, point) in &boot.points {
-            let (recorded, in_file) = (point.count(PointCounter::Recorded), point.in_file.0);
+            let (recorded, in_file) = (point.count(PointCounter::Recorded), point.in_file());
             let events = match recorded.max(in_file) {
                 0 => String::new(),
                 _ => format!("{recorded} recorded ({in_file} events in the file), "),
@@ -65,7 +65,7 @@ pub fn text(
                 "  point {}: {} hits, {} {} in all, {events}{} lost",
                 visible(name),
                 point.hits(),
-                point.weight,
+                point.weight(),
                 visible(&point.unit),
                 point.count(PointCounter::Lost)
             );

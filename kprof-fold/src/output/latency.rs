@@ -3,7 +3,7 @@
 //! In: the points of all boots. Out: text, or a JSON document. A quantile is given as the least and the greatest value
 //! that it can have, because the kernel keeps a histogram by powers of two.
 
-use crate::points::Point;
+use crate::points::{Counts, Point};
 use crate::symbols::name::visible;
 use kprof_format::point::{PointCounter, weights};
 use serde_json::{Value, json};
@@ -28,26 +28,28 @@ fn one(name: &str, point: &Point, text: &mut String) {
     let unit = visible(&point.unit);
     let mean = point.mean().map_or_else(String::new, |mean| format!(", mean {mean:.1} {unit}"));
     let (hits, lost) = (point.hits(), point.count(PointCounter::Lost));
-    let _ = writeln!(text, "{name}: {hits} hits, {} {unit} in all{mean}", point.weight);
+    let _ = writeln!(text, "{name}: {hits} hits, {} {unit} in all{mean}", point.weight());
     for (label, share) in QUANTILES {
         if let Some((least, greatest)) = point.quantile(share) {
             let _ = writeln!(text, "  {label} {:>28} {unit}", range(least, greatest));
         }
     }
-    let most = point.buckets.iter().copied().max().unwrap_or(0).max(1);
-    let used = |bucket: &usize| point.buckets[*bucket] > 0;
-    let first = (0..point.buckets.len()).find(used);
-    let last = (0..point.buckets.len()).rfind(used);
+    let buckets = point.buckets();
+    let most = buckets.iter().copied().max().unwrap_or(0).max(1);
+    let used = |bucket: &usize| buckets[*bucket] > 0;
+    let first = (0..buckets.len()).find(used);
+    let last = (0..buckets.len()).rfind(used);
     if let Some((first, last)) = first.zip(last) {
         let _ = writeln!(text, "  {:>32} {:>12} {:>7}", format!("weight in {unit}"), "hits", "%");
-        for bucket in first..=last {
-            let (count, (least, greatest)) = (point.buckets[bucket], weights(bucket));
+        for (bucket, count) in buckets.iter().enumerate().take(last + 1).skip(first) {
+            let (count, (least, greatest)) = (*count, weights(bucket));
             let share = 100.0 * count as f64 / point.weighed() as f64;
             let bar = "#".repeat((u128::from(count) * u128::from(WIDTH)).div_ceil(u128::from(most)) as usize);
             let _ = writeln!(text, "  {:>32} {count:>12} {share:>7.2} {bar}", range(least, greatest));
         }
     }
-    for (cpu, hits) in &point.cpus {
+    for (cpu, counts) in point.cpus.iter().filter(|(_, counts)| counts.hits() > 0) {
+        let hits = counts.hits();
         let _ = match cpu {
             Some(cpu) => writeln!(text, "  CPU {cpu}: {hits} hits"),
             None => writeln!(text, "  CPUs without memory for this point: {hits} hits, lost"),
@@ -73,7 +75,10 @@ pub fn document(points: &BTreeMap<String, Point>) -> Value {
             let (least, greatest) = weights(bucket);
             (*hits > 0).then(|| json!({ "at_least": least, "at_most": greatest, "hits": hits }))
         };
-        let cpu = |(cpu, hits): (&Option<u64>, &u64)| json!({ "cpu": cpu, "hits": hits });
+        let cpu = |(cpu, counts): (&Option<u64>, &Counts)| match counts.hits() {
+            0 => None,
+            hits => Some(json!({ "cpu": cpu, "hits": hits })),
+        };
         json!({
             "name": name,
             "unit": point.unit,
@@ -81,11 +86,11 @@ pub fn document(points: &BTreeMap<String, Point>) -> Value {
             "recorded": point.count(PointCounter::Recorded),
             "filtered": point.count(PointCounter::Filtered),
             "lost": point.count(PointCounter::Lost),
-            "weight": point.weight.to_string(),
+            "weight": point.weight().to_string(),
             "mean": point.mean(),
             "quantiles": QUANTILES.into_iter().filter_map(quantile).collect::<serde_json::Map<_, _>>(),
-            "histogram": point.buckets.iter().enumerate().filter_map(bucket).collect::<Vec<_>>(),
-            "cpus": point.cpus.iter().map(cpu).collect::<Vec<_>>(),
+            "histogram": point.buckets().iter().enumerate().filter_map(bucket).collect::<Vec<_>>(),
+            "cpus": point.cpus.iter().filter_map(cpu).collect::<Vec<_>>(),
             "balanced": point.is_balanced(),
         })
     };

@@ -45,7 +45,7 @@ impl<C: Consumer> Ingest<C> {
         let Name::Escaped(task) = event.task else { return None };
         let mut words = addresses(stack).collect::<Option<Vec<u64>>>()?;
         let name = event.point.to_string();
-        self.present_boot().points.entry(name).or_default().add_event(event.weight);
+        self.present_boot().points.entry(name).or_default().add_event(event.cpu);
         if !self.consumer.takes_events() {
             return Some(());
         }

@@ -179,6 +179,9 @@ pub struct Latency {
     /// Only these points; `block.*` is every point whose name begins with `block.`
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
+    /// Only hits on these CPUs, such as 1,3
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub cpu: Vec<u32>,
     /// Recorded requests to disks, by disk and size
     #[arg(long)]
     pub by_size: bool,

@@ -20,9 +20,9 @@ fn of_event(event: &EventFacts, input: Input<'_>, by: &str, (rows, left_out): (V
             "filtered": count(PointCounter::Filtered),
             "lost": count(PointCounter::Lost),
             // Text, because it may be larger than what JSON's readers hold exactly.
-            "weight": sums.weight.to_string(),
+            "weight": sums.weight().to_string(),
             "unit": sums.unit,
-            "in_file": sums.in_file.0,
+            "in_file": sums.in_file(),
             "balanced": sums.is_balanced(),
         })
     });
