@@ -151,10 +151,9 @@ fn the_firefox_profiler_has_tasks_kinds_of_code_marks_losses_and_the_build() {
     assert_eq!(all["meta"]["interval"], 1.0);
 }
 
-#[test]
-fn perfetto_has_a_packet_for_each_sample_and_says_everything_else_once() {
-    let bytes = export("perfetto", &["--to", "perfetto"]);
-    let (mut rest, mut samples, mut packets) = (&bytes[..], Vec::new(), Vec::new());
+/// The samples of a trace, and its other packets.
+fn packets(bytes: &[u8]) -> (Vec<SamplePacket>, Vec<Packet>) {
+    let (mut rest, mut samples, mut packets) = (bytes, Vec::new(), Vec::new());
     while !rest.is_empty() {
         assert_eq!(prost::encoding::decode_varint(&mut rest).expect("is a field"), 10);
         let length = prost::encoding::decode_varint(&mut rest).expect("is a length") as usize;
@@ -165,6 +164,13 @@ fn perfetto_has_a_packet_for_each_sample_and_says_everything_else_once() {
             _ => packets.push(Packet::decode(packet).expect("is a packet")),
         }
     }
+    (samples, packets)
+}
+
+#[test]
+fn perfetto_has_a_packet_for_each_sample_and_says_everything_else_once() {
+    let bytes = export("perfetto", &["--to", "perfetto"]);
+    let (samples, packets) = packets(&bytes);
     let mut frames = BTreeMap::new();
     let (mut functions, mut stacks, mut threads) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     for packet in &packets {
@@ -251,6 +257,121 @@ fn speedscope_has_a_profile_for_each_value_of_events_and_its_weights_add_up_to_t
     assert_eq!(stacks(hits), expected([2.0, 1.0, 1.0, 1.0]));
     assert_eq!(stacks(bytes), expected([600.0, 300.0, 300.0, 100.0]));
     assert_eq!((&hits["endValue"], &bytes["endValue"]), (&Value::from(5), &Value::from(1300)));
+}
+
+#[test]
+fn the_firefox_profiler_has_each_hit_at_its_time_and_the_weights_add_up_to_the_exact_total() {
+    let export = |input: &str, event: &str| -> Value {
+        serde_json::from_slice(&events(input, "firefox", event)).expect("is JSON")
+    };
+    let rows = |all: &Value| {
+        let row = |thread: &Value| {
+            let (samples, text) = (&thread["samples"], |name: &str| thread[name].as_str().expect("is text").to_owned());
+            let kind = samples["weightType"].as_str().expect("is text").to_owned();
+            assert_eq!(samples["stack"].as_array().map(Vec::len), Some(numbers(&samples["weight"]).len()));
+            let name = format!("{}/{}", text("processName"), text("name"));
+            (name, kind, numbers(&samples["weight"]), numbers(&samples["timeDeltas"]))
+        };
+        all["threads"].as_array().expect("is a list").iter().map(row).collect::<Vec<_>>()
+    };
+    let row = |name: &str, kind: &str, weights: &[f64], times: &[f64]| {
+        (name.to_owned(), kind.to_owned(), weights.to_vec(), times.to_vec())
+    };
+    let bytes = export("events.profile", "null.write");
+    let expected = [
+        row("CPU 1/a b", "bytes", &[300.0], &[2e-6]),
+        row("CPU 1/dd", "bytes", &[300.0, 300.0], &[0.0, 1e-6]),
+        row("CPU 1/[lost]", "bytes", &[300.0], &[0.0]),
+        row("CPU 1/[not recorded]", "bytes", &[100.0], &[0.0]),
+    ];
+    assert_eq!(rows(&bytes), expected);
+    // Times are milliseconds. Of CPU 2 one of five hits was recorded: they are scaled to what the folded stacks have.
+    let times = export("events-on-cpus.profile", "lock.wait");
+    let expected = [
+        row("CPU 1/a b", "tracing-ms", &[1.2], &[1.3]),
+        row("CPU 1/dd", "tracing-ms", &[0.3], &[0.3]),
+        row("CPU 2/dd", "tracing-ms", &[0.018769, 0.032846], &[0.3, 0.002]),
+        row("kernel/[lost]", "tracing-ms", &[0.005], &[0.0]),
+        row("CPU 1/[not recorded]", "tracing-ms", &[0.2], &[0.0]),
+        row("CPU 2/[lost]", "tracing-ms", &[0.009385], &[0.0]),
+    ];
+    assert_eq!(rows(&times), expected);
+    // No thread has the time of a CPU: hits are not periods of it.
+    assert!(times["threads"].as_array().unwrap().iter().all(|thread| thread["samples"]["threadCPUDelta"].is_null()));
+    let leaf = |node: &Value| {
+        let column = |table: &str, name: &str, at: &Value| {
+            times["shared"][table][name][at.as_u64().expect("is a number") as usize].clone()
+        };
+        let frame = column("stackTable", "frame", node);
+        let name = column("funcTable", "name", &column("frameTable", "func", &frame));
+        let category = column("frameTable", "category", &frame).as_u64().unwrap() as usize;
+        let category = times["meta"]["categories"][category]["name"].as_str().unwrap().to_owned();
+        (times["shared"]["stringArray"][name.as_u64().unwrap() as usize].as_str().unwrap().to_owned(), category)
+    };
+    let leaves: Vec<_> = [0, 1, 3, 4].map(|at| leaf(&times["threads"][at]["samples"]["stack"][0])).into();
+    let expected = [("mm::unmap", "Kernel"), ("mm::map", "Kernel"), ("[lost]", "Lost"), ("[not recorded]", "Other")];
+    assert_eq!(leaves, expected.map(|(name, category)| (name.to_owned(), category.to_owned())));
+}
+
+/// What happens on the tracks of events: time, kind, the name of the track, and for a beginning the arguments.
+fn on_tracks(packets: &[Packet]) -> Vec<(u64, i32, String, String)> {
+    let names: BTreeMap<u64, String> = packets
+        .iter()
+        .filter_map(|packet| packet.track_descriptor.clone())
+        .map(|track| (track.uuid, format!("{}{}", ["", "task/"][usize::from(track.parent_uuid > 0)], track.name)))
+        .collect();
+    let one = |packet: &Packet| {
+        let event = packet.track_event.clone()?;
+        let argument = |one: &kprof_fold::output::export::perfetto::proto::Annotation| {
+            let value = one.uint_value.map(|value| value.to_string()).or(one.string_value.clone());
+            format!("{}={}", one.name, value.unwrap_or_default())
+        };
+        let arguments: Vec<String> = event.debug_annotations.iter().map(argument).collect();
+        Some((packet.timestamp?, event.r#type, names[&event.track_uuid].clone(), arguments.join(" ")))
+    };
+    packets.iter().filter_map(one).collect()
+}
+
+#[test]
+fn perfetto_has_a_slice_as_long_as_the_weight_of_each_hit_that_ends_at_its_time() {
+    let (samples, packets) = packets(&events("events-on-cpus.profile", "perfetto", "lock.wait"));
+    let wait = "task/lock.wait (ns)";
+    let expected = [
+        (0, 1, wait, "weight=300000 CPU=1 argument 1=7 argument 2=255"),
+        (300_000, 2, wait, ""),
+        // The tasks of the two CPUs have the same name, so it is one thread, and these overlap.
+        (296_000, 1, wait, "weight=4000 stands for=18769 CPU=2 argument 1=1 argument 2=18446620928407244800"),
+        (300_000, 2, wait, ""),
+        (295_000, 1, wait, "weight=7000 stands for=32846 CPU=2"),
+        (302_000, 2, wait, ""),
+        (100_000, 1, wait, "weight=1200000 CPU=1"),
+        (1_300_000, 2, wait, ""),
+        (0, 1, "CPU not known [lost]", "weight=5000"),
+        (1_300_000, 2, "CPU not known [lost]", ""),
+        (0, 1, "CPU 1 [not recorded]", "weight=200000"),
+        (1_300_000, 2, "CPU 1 [not recorded]", ""),
+        (0, 1, "CPU 2 [lost]", "weight=9385"),
+        (1_300_000, 2, "CPU 2 [lost]", ""),
+    ];
+    let expected = expected.map(|(at, kind, track, words)| (at, kind, track.to_owned(), words.to_owned()));
+    assert_eq!(on_tracks(&packets), expected);
+    // Slices that overlap are on tracks of their own.
+    let lanes = packets.iter().filter_map(|packet| packet.track_descriptor.as_ref()).filter(|one| one.parent_uuid > 0);
+    assert_eq!(lanes.count(), 4);
+    assert_eq!(
+        samples.iter().filter_map(|one| one.timestamp).collect::<Vec<_>>(),
+        [300_000, 300_000, 302_000, 1_300_000]
+    );
+}
+
+#[test]
+fn perfetto_has_an_instant_for_a_weight_that_is_no_time_and_names_the_arguments_of_requests() {
+    let (_, written) = packets(&events("events.profile", "perfetto", "null.write"));
+    let instants: Vec<_> = on_tracks(&written).into_iter().filter(|(_, kind, ..)| *kind == 3).collect();
+    let words: Vec<&str> = instants.iter().map(|(.., words)| &words[..]).collect();
+    assert_eq!(words, ["weight=300 CPU=1", "weight=300 CPU=1 argument 1=7 argument 2=255", "weight=300 CPU=1"]);
+    let (_, requests) = packets(&events("block.profile", "perfetto", "block.read"));
+    assert_eq!(on_tracks(&requests)[0].3, "weight=100 CPU=1 device=0 sector=2048 bytes=4096");
 }
 
 #[test]

@@ -9,16 +9,18 @@ use super::event::{self, asked, point, refuse_cpus};
 use super::heap::{account_of_live, frees};
 use super::load::{self, Opened};
 use super::out::{with_output, write_failed};
-use super::single::about_pprof;
+use super::single::{self, about_pprof};
 use super::talk::Talk;
 use crate::error::Error;
 use crate::events::EventTally;
 use crate::heap::HeapTally;
 use crate::output::export;
+use crate::output::export::hits::HitLog;
 use crate::output::export::values::{HEAP, Values};
 use crate::output::folded::{LOST, NOT_RECORDED};
 use crate::symbols::name::visible;
 use crate::tally::By;
+use crate::tracks::Tracks;
 use kprof_format::memory::{ALLOC, LIVE};
 use std::collections::BTreeMap;
 
@@ -29,9 +31,14 @@ use std::collections::BTreeMap;
 pub fn run(args: &Export, name: &str) -> Result<u8, Error> {
     let (input, choice) = (&args.input, &args.choice);
     event::refuse(choice)?;
-    if !matches!(args.to, Viewer::Pprof | Viewer::Speedscope) {
-        let todo = "--event works with --to pprof and --to speedscope; this viewer gets samples only";
-        return Err(Error::Usage(todo.to_owned()));
+    match args.to {
+        Viewer::Pprof | Viewer::Speedscope => {}
+        Viewer::Firefox | Viewer::Perfetto => return over_time(args, name),
+        #[cfg(any(feature = "parquet", feature = "otlp"))]
+        _ => {
+            let todo = "--event works with --to firefox, perfetto, pprof and speedscope; this viewer gets samples only";
+            return Err(Error::Usage(todo.to_owned()));
+        }
     }
     if [ALLOC, LIVE].contains(&name) {
         refuse_cpus(choice, "the export of a heap, which has what was not freed")?;
@@ -72,6 +79,32 @@ pub fn run(args: &Export, name: &str) -> Result<u8, Error> {
         period: None,
     };
     written(args, &opened, &values)
+}
+
+/// For viewers that show time: each hit at its time.
+fn over_time(args: &Export, name: &str) -> Result<u8, Error> {
+    let input = &args.input;
+    if name == LIVE {
+        let todo = "heap.live can be exported --to pprof and --to speedscope; this viewer shows hits at their times";
+        return Err(Error::Usage(todo.to_owned()));
+    }
+    let opened = load::open_any(input, &args.choice, Output::Other, |select| HitLog::new(select.clone(), name))?;
+    let (point, account) = asked(&opened.profile, &input.file, name, &opened.select)?;
+    Talk { quiet: input.quiet }.say(account);
+    let hits = opened.consumer.hits(name, &point, &opened.select);
+    let mut tracks = Tracks::new(opened.select.clone());
+    tracks.tasks.clone_from(&hits.tasks);
+    let about = (single::clock(&opened, input)?, &input.file[..], &input.syms[..]);
+    let names = (&opened.stacks, &opened.symbols, &opened.select);
+    let shown = export::Input::of_hits(&tracks, &hits, names, &opened.profile, about);
+    with_output(input, |out| {
+        let done = match args.to {
+            Viewer::Firefox => export::firefox::hits::write(&shown, &hits, out),
+            _ => export::perfetto::hits::write(&shown, &hits, out),
+        };
+        done.map_err(|error| write_failed(input, error))
+    })?;
+    Ok(opened.exit_code(input.limits(), hits.hits.len()))
 }
 
 /// The name of a unit that viewers know.

@@ -6,6 +6,7 @@
 //! function `[lost]` in each of them.
 
 pub mod firefox;
+pub mod hits;
 #[cfg(feature = "otlp")]
 pub mod otlp;
 #[cfg(feature = "parquet")]
@@ -21,11 +22,12 @@ use crate::output::folded::{LOST, LOST_ANYWHERE};
 use crate::output::lockups;
 use crate::profile::Profile;
 use crate::select::Select;
-use crate::stacks::Stacks;
+use crate::stacks::{StackId, Stacks};
 use crate::symbols::Symbols;
 use crate::symbols::name::visible;
 use crate::timeline::Clock;
 use crate::tracks::Tracks;
+use hits::{Hit, Hits};
 use kprof_format::fact::Fact;
 use places::Places;
 use std::collections::BTreeMap;
@@ -42,6 +44,9 @@ pub struct Loss {
     /// How many.
     pub samples: u64,
 }
+
+/// A part of a boot: the index of the boot, and two time stamps.
+type Part = (u32, (u64, u64));
 
 /// A mark, or a setting that was changed.
 #[derive(Clone, Debug)]
@@ -89,22 +94,48 @@ impl<'a> Input<'a> {
     /// Looks up the names of all stacks.
     pub fn new(
         tracks: &'a Tracks,
+        names: (&Stacks, &Symbols, &Select),
+        profile: &Profile,
+        about: (f64, &str, &str),
+    ) -> Self {
+        let given = tracks.tracks.iter().flat_map(|track| track.samples()).map(|sample| sample.stack);
+        let spans = tracks.tracks.iter().filter_map(|track| Some((track.boot, track.span()?)));
+        Self::with(tracks, (given, spans.collect()), losses(profile, names.2), names, profile, about)
+    }
+
+    /// The same for recorded hits. `tracks` has their tasks, and no samples.
+    pub fn of_hits(
+        tracks: &'a Tracks,
+        hits: &Hits,
+        names: (&Stacks, &Symbols, &Select),
+        profile: &Profile,
+        about: (f64, &str, &str),
+    ) -> Self {
+        // What takes time began before it was recorded.
+        let takes = |hit: &Hit| if hits.are_times() { (hit.weight as f64 / 1e9 * about.0) as u64 } else { 0 };
+        let spans = hits.hits.iter().map(|hit| (hit.boot, (hit.tsc.saturating_sub(takes(hit)), hit.tsc)));
+        let given = hits.hits.iter().map(|hit| hit.stack);
+        Self::with(tracks, (given, spans.collect()), Vec::new(), names, profile, about)
+    }
+
+    /// `parts` are what the time of each boot must contain.
+    fn with(
+        tracks: &'a Tracks,
+        (given, parts): (impl Iterator<Item = StackId>, Vec<Part>),
+        losses: Vec<Loss>,
         (stacks, symbols, select): (&Stacks, &Symbols, &Select),
         profile: &Profile,
         (tsc_hz, name, kernel): (f64, &str, &str),
     ) -> Self {
-        let given = tracks.tracks.iter().flat_map(|track| track.samples()).map(|sample| sample.stack);
         let places = Places::new(given, stacks, symbols, select.user);
         let rate_hz = profile.boots.iter().find_map(|boot| boot.number(Fact::Hz)).filter(|hz| *hz > 0);
-        let (losses, marks) = (losses(profile, select), marks(profile));
+        let marks = marks(profile);
         let mut spans: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         let mut include = |boot: u32, from: u64, to: u64| {
             let span = spans.entry(boot).or_insert((from, to));
             *span = (span.0.min(from), span.1.max(to));
         };
-        for track in &tracks.tracks {
-            track.span().into_iter().for_each(|(from, to)| include(track.boot, from, to));
-        }
+        parts.iter().for_each(|(boot, (from, to))| include(*boot, *from, *to));
         marks.iter().for_each(|mark| include(mark.boot, mark.tsc, mark.tsc));
         losses.iter().for_each(|loss| include(loss.boot, loss.tsc.0, loss.tsc.1));
         let told = profile.boots.iter().find_map(|boot| boot.fact(Fact::BuildId)).filter(|id| *id != "-");

@@ -19,15 +19,23 @@ use std::io::{self, Write};
 
 /// One event.
 #[derive(Clone, Debug)]
-struct One {
-    boot: usize,
-    tsc: u64,
-    cpu: u32,
-    task: String,
-    weight: u64,
-    state: PointState,
-    arguments: Arguments,
-    stack: StackId,
+pub struct One {
+    /// Index of the boot.
+    pub boot: usize,
+    /// When.
+    pub tsc: u64,
+    /// Where.
+    pub cpu: u32,
+    /// The name of the task.
+    pub task: String,
+    /// Its own weight.
+    pub weight: u64,
+    /// How it was chosen.
+    pub state: PointState,
+    /// Its arguments.
+    pub arguments: Arguments,
+    /// The distinct stack.
+    pub stack: StackId,
 }
 
 /// The consumer that keeps the events of one point.
@@ -47,6 +55,11 @@ impl EventLog {
     /// The number of events.
     pub fn len(&self) -> usize {
         self.events.len()
+    }
+
+    /// The events, in file order.
+    pub fn events(&self) -> &[One] {
+        &self.events
     }
 
     /// Whether there is none.

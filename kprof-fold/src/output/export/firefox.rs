@@ -7,6 +7,7 @@
 //! Source of the form: `src/types/profile.ts` and `docs-developer/CHANGELOG-formats.md` of the repository
 //! github.com/firefox-devtools/profiler; version 61 has all tables that threads can share. Newer readers convert it.
 
+pub mod hits;
 mod tables;
 
 use super::Input;
@@ -27,8 +28,29 @@ const VERSION: u32 = 61;
 /// # Errors
 /// Errors of the writer.
 pub fn write(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let tables = Tables::new(input);
-    let meta = json!({
+    let tables = Tables::new(input, &[input.lost]);
+    let mut threads = begin(input, &tables, out)?;
+    for cpu in input.cpus() {
+        threads.tasks(cpu)?;
+        threads.lost(cpu)?;
+    }
+    write!(out, "]}}")
+}
+
+/// Writes everything up to the first thread after that of the marks.
+fn begin<'a>(input: &'a Input<'a>, tables: &'a Tables, out: &'a mut dyn Write) -> io::Result<Threads<'a>> {
+    let meta = meta(input);
+    write!(out, "{{\"meta\":{meta},\"libs\":{},\"pages\":[],\"counters\":[],", Value::Array(tables.libs(input)))?;
+    write!(out, "\"profilerOverhead\":[],\"shared\":")?;
+    tables.write(input, out)?;
+    write!(out, ",\"threads\":[")?;
+    let mut threads = Threads { input, tables, out, number: 0 };
+    threads.marks()?;
+    Ok(threads)
+}
+
+fn meta(input: &Input<'_>) -> Value {
+    json!({
         "categories": tables::categories(),
         "debug": false,
         "extensions": { "length": 0, "baseURL": [], "id": [], "name": [] },
@@ -52,18 +74,7 @@ pub fn write(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
             "tableLabel": "{marker.data.name}",
             "fields": [{ "key": "name", "label": "Name", "format": "string" }],
         }],
-    });
-    write!(out, "{{\"meta\":{meta},\"libs\":{},\"pages\":[],\"counters\":[],", Value::Array(tables.libs(input)))?;
-    write!(out, "\"profilerOverhead\":[],\"shared\":")?;
-    tables.write(input, out)?;
-    write!(out, ",\"threads\":[")?;
-    let mut threads = Threads { input, tables: &tables, out, number: 0 };
-    threads.marks()?;
-    for cpu in input.cpus() {
-        threads.tasks(cpu)?;
-        threads.lost(cpu)?;
-    }
-    write!(out, "]}}")
+    })
 }
 
 /// Writes the threads.
@@ -165,7 +176,7 @@ impl Threads<'_> {
         }
         self.begin(&self.input.cpu_name(cpu), self.input.lost, &no_markers())?;
         let weights: Vec<u64> = losses.iter().map(|loss| loss.samples).collect();
-        let stacks = vec![self.tables.lost_node; losses.len()];
+        let stacks = vec![self.tables.beside[0]; losses.len()];
         write!(self.out, "{{\"length\":{},\"weightType\":\"samples\",\"weight\":{weights:?},", losses.len())?;
         write!(self.out, "\"stack\":{stacks:?},\"timeDeltas\":")?;
         let mut before = 0;

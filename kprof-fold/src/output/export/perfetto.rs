@@ -5,10 +5,12 @@
 //! tasks. For lost samples each CPU has a track with slices: a slice is as wide as the time in which the samples were
 //! lost, and has their number. Marks and settings are instants on one track.
 
+pub mod hits;
 pub mod proto;
 
 use super::Input;
 use super::places::{Kind, Place};
+use crate::tracks::Moment;
 use prost::encoding::message;
 use proto::{
     Annotation, Callstack, Defaults, Frame, Interned, Mapping, PACKET, Packet, PerfSample, Process, ProcessTree,
@@ -33,20 +35,10 @@ const INSTANT: i32 = 3;
 /// # Errors
 /// Errors of the writer.
 pub fn write(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let mut trace = Trace { input, out, bytes: Vec::new(), tracks: 0 };
     let frequency = (1_000_000_000 / input.period_ns).max(1);
-    let timebase = Some(Timebase { frequency, counter: 1, name: "samples".to_owned() });
-    let perf_sample_defaults = Some(SampleDefaults { timebase });
-    trace.packet(Packet {
-        sequence_flags: STATE_CLEARED,
-        trace_packet_defaults: Some(Defaults { perf_sample_defaults }),
-        ..Packet::default()
-    })?;
-    trace.names()?;
-    trace.frames()?;
-    trace.stacks()?;
-    trace.tasks()?;
-    trace.marks()?;
+    let boots = input.cpus().last().map_or(1, |(boot, _)| boot + 1);
+    let mut trace = Trace { input, out, bytes: Vec::new(), tracks: 0, boots };
+    trace.begin(Timebase { frequency, counter: 1, name: "samples".to_owned(), period: 0 })?;
     for cpu in input.cpus() {
         trace.lost(cpu)?;
         trace.samples(cpu)?;
@@ -60,9 +52,25 @@ struct Trace<'a> {
     out: &'a mut dyn Write,
     bytes: Vec<u8>,
     tracks: u64,
+    boots: u32,
 }
 
 impl Trace<'_> {
+    /// Everything that samples refer to, and the marks.
+    fn begin(&mut self, timebase: Timebase) -> io::Result<()> {
+        let perf_sample_defaults = Some(SampleDefaults { timebase: Some(timebase) });
+        self.packet(Packet {
+            sequence_flags: STATE_CLEARED,
+            trace_packet_defaults: Some(Defaults { perf_sample_defaults }),
+            ..Packet::default()
+        })?;
+        self.names()?;
+        self.frames()?;
+        self.stacks()?;
+        self.tasks()?;
+        self.marks()
+    }
+
     fn packet(&mut self, packet: Packet) -> io::Result<()> {
         self.bytes.clear();
         let packet = Packet { trusted_packet_sequence_id: SEQUENCE, ..packet };
@@ -130,18 +138,14 @@ impl Trace<'_> {
 
     /// The number of a task's thread. Process n is boot n; numbers of threads come after those of processes.
     fn thread(&self, boot: u32, task: u32) -> u32 {
-        let (boots, tasks) = (self.boots(), self.input.tracks.tasks.len() as u32);
+        let (boots, tasks) = (self.boots, self.input.tracks.tasks.len() as u32);
         (boots + 1).wrapping_add(boot.wrapping_mul(tasks)).wrapping_add(task) & i32::MAX as u32
     }
 
-    fn boots(&self) -> u32 {
-        self.input.cpus().last().map_or(1, |(boot, _)| boot + 1)
-    }
-
     fn tasks(&mut self) -> io::Result<()> {
-        for boot in 0..self.boots() {
+        for boot in 0..self.boots {
             let pid = boot as i32 + 1;
-            let name = if self.boots() > 1 { format!("kernel, boot {pid}") } else { "kernel".to_owned() };
+            let name = if self.boots > 1 { format!("kernel, boot {pid}") } else { "kernel".to_owned() };
             let thread = |(task, name): (u32, &String)| Thread {
                 tid: self.thread(boot, task) as i32,
                 name: name.clone(),
@@ -155,9 +159,14 @@ impl Trace<'_> {
     }
 
     fn track(&mut self, name: String) -> io::Result<u64> {
+        self.describe(TrackDescriptor { name, ..TrackDescriptor::default() })
+    }
+
+    fn describe(&mut self, track: TrackDescriptor) -> io::Result<u64> {
         self.tracks += 1;
         let uuid = self.tracks;
-        self.packet(Packet { track_descriptor: Some(TrackDescriptor { uuid, name }), ..Packet::default() })?;
+        let track = TrackDescriptor { uuid, ..track };
+        self.packet(Packet { track_descriptor: Some(track), ..Packet::default() })?;
         Ok(uuid)
     }
 
@@ -194,7 +203,7 @@ impl Trace<'_> {
             let from = self.input.clock.nanos(loss.boot, loss.tsc.0).max(free);
             let to = self.input.clock.nanos(loss.boot, loss.tsc.1).max(from + 1);
             free = to;
-            let samples = Annotation { uint_value: Some(loss.samples), name: "samples".to_owned() };
+            let samples = number("samples", loss.samples);
             let name = self.input.lost.to_owned();
             self.event(from, TrackEvent { debug_annotations: vec![samples], r#type: BEGIN, track_uuid, name })?;
             self.event(to, TrackEvent { r#type: END, track_uuid, ..TrackEvent::default() })?;
@@ -205,23 +214,32 @@ impl Trace<'_> {
     fn samples(&mut self, (boot, cpu): (u32, u32)) -> io::Result<()> {
         let input = self.input;
         let tracks = input.tracks.tracks.iter().filter(|track| (track.boot, track.cpu) == (boot, cpu));
-        for sample in tracks.flat_map(|track| track.samples()) {
-            let leaf = input.places.of(sample.stack).last().map(|place| input.places.places[*place as usize].kind);
-            let perf_sample = PerfSample {
-                cpu: Some(cpu),
-                pid: boot + 1,
-                tid: self.thread(boot, sample.task),
-                callstack_iid: u64::from(sample.stack) + 1,
-                cpu_mode: if leaf == Some(Kind::User) { 2 } else { 1 },
-            };
-            let timestamp = Some(input.clock.nanos(boot, sample.tsc));
-            let packet = SamplePacket { timestamp, trusted_packet_sequence_id: SEQUENCE, perf_sample };
-            self.bytes.clear();
-            message::encode(PACKET, &packet, &mut self.bytes);
-            self.out.write_all(&self.bytes)?;
+        for Moment { tsc, task, stack } in tracks.flat_map(|track| track.samples()) {
+            self.sample(input.clock.nanos(boot, tsc), (boot, Some(cpu)), task, stack)?;
         }
         Ok(())
     }
+
+    fn sample(&mut self, nanos: u64, (boot, cpu): (u32, Option<u32>), task: u32, stack: u32) -> io::Result<()> {
+        let places = &self.input.places;
+        let leaf = places.of(stack).last().map(|place| places.places[*place as usize].kind);
+        let perf_sample = PerfSample {
+            cpu,
+            pid: boot + 1,
+            tid: self.thread(boot, task),
+            callstack_iid: u64::from(stack) + 1,
+            cpu_mode: if leaf == Some(Kind::User) { 2 } else { 1 },
+        };
+        let packet = SamplePacket { timestamp: Some(nanos), trusted_packet_sequence_id: SEQUENCE, perf_sample };
+        self.bytes.clear();
+        message::encode(PACKET, &packet, &mut self.bytes);
+        self.out.write_all(&self.bytes)
+    }
+}
+
+/// An argument of a track event.
+fn number(name: &str, value: u64) -> Annotation {
+    Annotation { uint_value: Some(value), name: name.to_owned(), ..Annotation::default() }
 }
 
 fn kind(kind: Kind) -> &'static str {

@@ -69,8 +69,8 @@ type Symbol = (u32, u64, FrameId);
 pub struct Tables {
     /// The node of each stack; of stacks that no sample has it is 0.
     pub node_of_stack: Vec<u32>,
-    /// The node of lost samples.
-    pub lost_node: u32,
+    /// The nodes of the functions that stand for something besides, such as lost samples.
+    pub beside: Vec<u32>,
     /// The strings `mark` and `setting`.
     pub mark: u32,
     /// See [`mark`](Self::mark).
@@ -86,11 +86,13 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Makes the tables.
-    pub fn new(input: &Input<'_>) -> Self {
+    /// Makes the tables. `beside` are names of functions that stand for something besides; the first is that of losses.
+    pub fn new(input: &Input<'_>, beside: &[&str]) -> Self {
         let (places, first) = (&input.places, input.places.names.len() as u32);
-        let mut strings = vec!["mark".to_owned(), "setting".to_owned(), input.lost.to_owned(), input.kernel.clone()];
+        let mut strings = vec!["mark".to_owned(), "setting".to_owned(), input.kernel.clone()];
         strings.extend(places.images.iter().map(|image| image.name.clone()));
+        let first_beside = first + strings.len() as u32;
+        strings.extend(beside.iter().map(|name| (*name).to_owned()));
         let (mut functions, mut symbols, mut files) = (Numbers::new(), Numbers::new(), Numbers::new());
         let mut frame = |place: &Place| {
             let file = place.line.map(|(file, _)| files.of(file));
@@ -99,8 +101,8 @@ impl Tables {
             (functions.of((place.function, image, file)), symbol)
         };
         let mut frames: Vec<_> = places.places.iter().map(&mut frame).collect();
-        let lost_frame = frames.len() as u32;
-        frames.push((functions.of((first + 2, None, None)), None));
+        let frames_beside = frames.len() as u32..;
+        frames.extend((first_beside..).zip(beside).map(|(name, _)| (functions.of((name, None, None)), None)));
         let mut known: HashMap<(u32, u32), u32, BuildHasherDefault<AddressHasher>> = HashMap::default();
         let mut nodes = Vec::new();
         let mut node = |parent: u32, frame: u32| {
@@ -109,7 +111,7 @@ impl Tables {
                 nodes.len() as u32 - 1
             })
         };
-        let lost_node = node(NO_PARENT, lost_frame);
+        let beside: Vec<u32> = frames_beside.zip(beside).map(|(frame, _)| node(NO_PARENT, frame)).collect();
         let mut node_of_stack = Vec::new();
         for stack in places.stacks() {
             node_of_stack.resize(stack as usize + 1, 0);
@@ -117,7 +119,7 @@ impl Tables {
                 places.of(stack).iter().fold(NO_PARENT, |parent, frame| node(parent, *frame));
         }
         let (mark, setting) = (first, first + 1);
-        Self { node_of_stack, lost_node, mark, setting, strings, functions, symbols, files, frames, nodes }
+        Self { node_of_stack, beside, mark, setting, strings, functions, symbols, files, frames, nodes }
     }
 
     /// The kernel and the images.
@@ -149,7 +151,7 @@ impl Tables {
         column(out, "sourceMapURL", files, |_| Value::Null)?;
         write!(out, "}},\"resourceTable\":{{\"length\":{images}")?;
         column(out, "lib", 0..images, |image| json!(image))?;
-        column(out, "name", 0..images, |image| json!(strings + 3 + image))?;
+        column(out, "name", 0..images, |image| json!(strings + 2 + image))?;
         column(out, "host", 0..images, |_| Value::Null)?;
         column(out, "type", 0..images, |_| json!(1))?;
         let functions = &self.functions.1;
@@ -167,19 +169,24 @@ impl Tables {
         column(out, "address", symbols, |(image, start, _)| json!(input.within_image(*image, *start)))?;
         column(out, "name", symbols, |(.., name)| json!(name))?;
         column(out, "functionSize", symbols, |_| Value::Null)?;
-        // The last frame is that of lost samples; all others are places.
-        let frames = || self.frames.iter().zip(places.iter().map(Some).chain([None]));
+        // The last frames stand for something besides, the first of them for losses; all others are places.
+        let beside = || std::iter::once(Err(LOST)).chain(std::iter::repeat(Err(OTHER)));
+        let frames = || self.frames.iter().zip(places.iter().map(Ok).chain(beside()));
         write!(out, "}},\"frameTable\":{{\"length\":{}", self.frames.len())?;
         let address =
             |place: &Place| place.symbol.map_or(-1, |_| input.within_image(place.image, place.address) as i64);
         column(out, "address", frames(), |(_, place)| json!(place.map_or(-1, address)))?;
         column(out, "inlineDepth", frames(), |(_, place)| json!(place.map_or(0, |place| place.depth)))?;
-        column(out, "category", frames(), |(_, place)| json!(place.map_or(LOST, |place| category(place.kind))))?;
+        column(out, "category", frames(), |(_, place)| {
+            json!(place.map_or_else(|besides| besides, |place| category(place.kind)))
+        })?;
         column(out, "subcategory", frames(), |_| json!(0))?;
         column(out, "func", frames(), |((function, _), _)| json!(function))?;
         column(out, "nativeSymbol", frames(), |((_, symbol), _)| json!(symbol))?;
         column(out, "innerWindowID", frames(), |_| json!(0))?;
-        column(out, "line", frames(), |(_, place)| json!(place.and_then(|place| place.line).map(|(_, line)| line)))?;
+        column(out, "line", frames(), |(_, place)| {
+            json!(place.ok().and_then(|place| place.line).map(|(_, line)| line))
+        })?;
         column(out, "column", frames(), |_| Value::Null)?;
         write!(out, "}},\"stackTable\":{{\"length\":{}", self.nodes.len())?;
         column(out, "prefix", &self.nodes, |(parent, _)| json!((*parent != NO_PARENT).then_some(parent)))?;

@@ -88,6 +88,18 @@ pub struct TrackDescriptor {
     pub uuid: u64,
     #[prost(string, tag = "2")]
     pub name: String,
+    #[prost(message, optional, tag = "4")]
+    pub thread: Option<ThreadDescriptor>,
+    #[prost(uint64, tag = "5")]
+    pub parent_uuid: u64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ThreadDescriptor {
+    #[prost(int32, tag = "1")]
+    pub pid: i32,
+    #[prost(int32, tag = "2")]
+    pub tid: i32,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -107,6 +119,8 @@ pub struct TrackEvent {
 pub struct Annotation {
     #[prost(uint64, optional, tag = "3")]
     pub uint_value: Option<u64>,
+    #[prost(string, optional, tag = "6")]
+    pub string_value: Option<String>,
     #[prost(string, tag = "10")]
     pub name: String,
 }
@@ -188,6 +202,9 @@ pub struct SampleDefaults {
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Timebase {
+    /// One sample for so many.
+    #[prost(uint64, tag = "1")]
+    pub period: u64,
     #[prost(uint64, tag = "2")]
     pub frequency: u64,
     /// 1 is the time of a CPU.

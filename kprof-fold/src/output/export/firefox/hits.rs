@@ -1,0 +1,74 @@
+//! Recorded hits in the Firefox Profiler's form: samples with weights. Stage: output.
+//!
+//! In: hits with their times. Out: the document. Each hit is a sample of its task's thread, at its time; its weight is
+//! in bytes, in milliseconds (with all digits of the nanoseconds), or a number, as the reader's `weightType` says. What
+//! is known only as a sum by CPU is one sample of a thread of its own, at the beginning: it has no time.
+
+use super::{Threads, begin, list, millis, no_markers};
+use crate::output::export::Input;
+use crate::output::export::firefox::tables::Tables;
+use crate::output::export::hits::{Hit, Hits};
+use crate::output::folded::NOT_RECORDED;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// Writes the document.
+///
+/// # Errors
+/// Errors of the writer.
+pub fn write(input: &Input<'_>, hits: &Hits, out: &mut dyn Write) -> io::Result<()> {
+    let beside = [input.lost, NOT_RECORDED];
+    let tables = Tables::new(input, &beside);
+    let mut threads = begin(input, &tables, out)?;
+    let mut by_task = BTreeMap::<(Option<u32>, u32), Vec<&Hit>>::new();
+    for hit in &hits.hits {
+        by_task.entry((hit.cpu, hit.task)).or_default().push(hit);
+    }
+    for ((cpu, task), hits_of_task) in by_task {
+        let nanos = |hit: &&Hit| input.clock.nanos(hit.boot, hit.tsc);
+        let samples = hits_of_task.iter().map(|hit| One {
+            nanos: nanos(hit),
+            node: tables.node_of_stack[hit.stack as usize],
+            weight: hit.stands_for,
+        });
+        threads.samples((cpu.map(u64::from), &hits.tasks[task as usize]), &hits.unit, &samples.collect::<Vec<_>>())?;
+    }
+    for (cpu, name, weight) in &hits.beside {
+        let node = tables.beside[beside.iter().position(|known| known == name).unwrap_or(0)];
+        threads.samples((*cpu, name), &hits.unit, &[One { nanos: 0, node, weight: *weight }])?;
+    }
+    write!(out, "]}}")
+}
+
+/// A sample.
+struct One {
+    nanos: u64,
+    node: u32,
+    weight: u64,
+}
+
+impl Threads<'_> {
+    fn samples(&mut self, (cpu, name): (Option<u64>, &str), unit: &str, samples: &[One]) -> io::Result<()> {
+        let process = cpu.map_or_else(|| "kernel".to_owned(), |cpu| format!("CPU {cpu}"));
+        self.begin(&process, name, &no_markers())?;
+        let out = &mut *self.out;
+        let kind = match unit {
+            "ns" => "tracing-ms",
+            "bytes" => "bytes",
+            _ => "samples",
+        };
+        write!(out, "{{\"length\":{},\"weightType\":\"{kind}\",\"weight\":", samples.len())?;
+        list(out, samples, |out, sample| match unit {
+            "ns" => millis(out, sample.weight),
+            _ => out.extend(sample.weight.to_string().bytes()),
+        })?;
+        write!(out, ",\"stack\":")?;
+        list(out, samples, |out, sample| out.extend(sample.node.to_string().bytes()))?;
+        write!(out, ",\"timeDeltas\":")?;
+        let mut before = 0;
+        list(out, samples, |out, sample| {
+            millis(out, sample.nanos.saturating_sub(std::mem::replace(&mut before, sample.nanos)));
+        })?;
+        write!(out, "}}}}")
+    }
+}
