@@ -43,6 +43,19 @@ struct Made {
     group: String,
 }
 
+/// A recorded allocation that was not freed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Unfreed {
+    /// Index of the boot.
+    pub boot: usize,
+    /// When it was made.
+    pub tsc: u64,
+    /// Where.
+    pub stack: StackId,
+    /// For how many bytes it stands.
+    pub bytes: f64,
+}
+
 /// What allocations stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {
@@ -109,6 +122,17 @@ impl HeapTally {
         };
         let counts = sums.iter().map(count).filter(|count| count.samples > 0).collect();
         (counts, groups)
+    }
+
+    /// The allocations that were not freed, by boot and time.
+    pub fn made(&self) -> Vec<Unfreed> {
+        let unfreed = |((boot, number), made): (&Number, &Made)| {
+            let Made { stack, tsc, estimate, .. } = *made;
+            (*number, Unfreed { boot: *boot, tsc, stack, bytes: estimate.bytes })
+        };
+        let mut all: Vec<_> = self.live.iter().map(unfreed).collect();
+        all.sort_by_key(|(number, one)| (one.boot, one.tsc, *number));
+        all.into_iter().map(|(_, one)| one).collect()
     }
 
     /// For each stack what was allocated, and what of it was not freed.
@@ -211,6 +235,8 @@ mod tests {
         );
         assert_eq!(counts(&tally, false), [(1, 100, String::new()), (2, 60, String::new())]);
         assert_eq!(tally.live(), 2);
+        let unfreed = |tsc, stack, bytes| Unfreed { boot: 0, tsc, stack, bytes };
+        assert_eq!(tally.made(), [unfreed(5, 1, 100.0), unfreed(9, 2, 60.0)]);
         let rows = tally.by_stack();
         assert_eq!((rows[&1].0.bytes, rows[&1].1.bytes), (200.0, 100.0));
         assert_eq!((rows[&2].0.allocations, rows[&2].1.allocations), (2.0, 1.0));

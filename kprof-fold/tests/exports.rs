@@ -5,7 +5,7 @@
 mod sealed;
 
 use flate2::read::GzDecoder;
-use kprof_fold::output::export::perfetto::proto::{Packet, SamplePacket};
+use kprof_fold::output::export::perfetto::proto::{Annotation, HeapSample, Packet, SamplePacket};
 use kprof_fold::output::export::pprof::proto::Profile as PprofProfile;
 use prost::Message;
 use sealed::{names, sealed};
@@ -322,7 +322,7 @@ fn on_tracks(packets: &[Packet]) -> Vec<(u64, i32, String, String)> {
         .collect();
     let one = |packet: &Packet| {
         let event = packet.track_event.clone()?;
-        let argument = |one: &kprof_fold::output::export::perfetto::proto::Annotation| {
+        let argument = |one: &Annotation| {
             let value = one.uint_value.map(|value| value.to_string()).or(one.string_value.clone());
             format!("{}={}", one.name, value.unwrap_or_default())
         };
@@ -372,6 +372,24 @@ fn perfetto_has_an_instant_for_a_weight_that_is_no_time_and_names_the_arguments_
     assert_eq!(words, ["weight=300 CPU=1", "weight=300 CPU=1 argument 1=7 argument 2=255", "weight=300 CPU=1"]);
     let (_, requests) = packets(&events("block.profile", "perfetto", "block.read"));
     assert_eq!(on_tracks(&requests)[0].3, "weight=100 CPU=1 device=0 sector=2048 bytes=4096");
+}
+
+#[test]
+fn the_heap_is_bytes_at_their_times_in_the_firefox_profiler_and_a_heap_profile_in_perfetto() {
+    let all: Value = serde_json::from_slice(&events("heap.profile", "firefox", "heap.live")).expect("is JSON");
+    let (threads, samples) = (all["threads"].as_array().expect("is a list"), &all["threads"][0]["samples"]);
+    assert_eq!((threads.len(), &threads[0]["name"], &samples["weightType"]), (1, &"heap.live".into(), &"bytes".into()));
+    // The allocation that was freed is not there; the others are at the times at which they were made.
+    assert_eq!(numbers(&samples["weight"]), [106_651.0, 70_139.0]);
+    assert_eq!(numbers(&samples["timeDeltas"]), [0.0, 1999.991808]);
+    let (samples, packets) = packets(&events("heap.profile", "perfetto", "heap.live"));
+    let heaps: Vec<_> = packets.iter().filter_map(|packet| packet.profile_packet.clone()).collect();
+    let dump = &heaps[0].process_dumps[0];
+    assert_eq!((samples.len(), heaps.len(), dump.sampling_interval_bytes), (0, 1, 65_536));
+    let one = |one: &HeapSample| [one.self_allocated, one.self_freed, one.alloc_count, one.free_count];
+    let rows: Vec<_> = dump.samples.iter().map(one).collect();
+    assert_eq!(rows, [[106_651, 0, 2, 0], [140_278, 70_139, 16, 8]]);
+    assert!(packets.iter().any(|packet| packet.clock_snapshot.is_some()));
 }
 
 #[test]

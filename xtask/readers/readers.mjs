@@ -1,8 +1,9 @@
 // Opens the exports of kprof-fold with other projects' readers, and compares what they show with the folded stacks.
 //
 // In: the folder of the exports (`firefox`, `speedscope`, `pprof`, `perfetto`; `folded-N` for each CPU, `task-N-NAME`
-// for each of its tasks; `speedscope-heap` and `heap.folded`), a browser's path or `-`, and the folder of Perfetto's
-// page or `-`. Out: a line per check: `ok NAME`, `FAILED NAME: WHY`, `skipped NAME: WHY`.
+// for each of its tasks; of a heap `FORM-heap` and `heap.folded`; of the hits of a point, whose weights are times,
+// `FORM-event`, `event.folded`, and for each CPU `event-N.folded` by task), a browser's path or `-`, and the folder of
+// Perfetto's page or `-`. Out: a line per check: `ok NAME`, `FAILED NAME: WHY`, `skipped NAME: WHY`.
 
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -37,6 +38,22 @@ for (const name of readdirSync(folder)) {
 }
 const cpus = [...expected.keys()].sort((a, b) => a - b);
 const sum = (stacks) => [...stacks.values()].reduce((a, b) => a + b, 0);
+
+/// The stacks of each task of each CPU in the folded hits of a point, with `[lost]` and `[not recorded]` as tasks.
+function hits() {
+  const threads = new Map();
+  for (const cpu of [1, 2]) {
+    for (const [stack, weight] of folded(`event-${cpu}.folded`)) {
+      const [task, ...frames] = stack.split(";");
+      const name = `CPU ${cpu}/${task}`;
+      if (!threads.has(name)) threads.set(name, new Map());
+      threads.get(name).set(frames.length > 0 ? frames.join(";") : task, weight);
+    }
+  }
+  // What is lost on CPUs without memory is in the whole only.
+  const all = [...threads.values()].reduce((so_far, stacks) => so_far + sum(stacks), 0);
+  return threads.set("kernel/[lost]", new Map([["[lost]", sum(folded("event.folded")) - all]]));
+}
 
 /// Self and total samples by function.
 function functions(stacks) {
@@ -107,22 +124,24 @@ await check("speedscope, by its published schema", () => {
   if (validate(profile)) throw new Error("the schema takes a profile of an unknown type");
 });
 
-await check("Firefox Profiler, by its own command line tool", async () => {
+/// Compares what the Firefox Profiler's command line tool shows of each thread with folded stacks. A folded number is
+/// `worth` of the reader's.
+async function firefox(file, threads, kind, worth) {
   const home = join(folder, "home");
   mkdirSync(home, { recursive: true });
   const program = join(modules, "@firefox-devtools/profiler-cli/dist/profiler-cli.js");
   const env = { ...process.env, HOME: home, USERPROFILE: home };
   const cli = (...words) =>
     execFileSync(process.execPath, [program, ...words], { env, encoding: "utf8", timeout: 300_000, stdio: "pipe", maxBuffer: 1 << 28 });
-  writeFileSync(join(folder, "firefox.json"), readFileSync(join(folder, "firefox")));
-  const session = ["--session", "exported"];
+  writeFileSync(join(folder, `${file}.json`), readFileSync(join(folder, file)));
+  const session = ["--session", file];
   const functionsOf = (at) => JSON.parse(cli("thread", "functions", "--thread", `t-${at}`, ...session, "--limit", "0", "--json"));
   // The program gives its daemon half a second to start, in which a busy machine may not run it at all. The daemon
   // starts nevertheless, so it is asked until it answers.
   const until = Date.now() + 180_000;
   let failure;
   try {
-    cli("load", join(folder, "firefox.json"), ...session);
+    cli("load", join(folder, `${file}.json`), ...session);
   } catch (error) {
     failure = error;
   }
@@ -137,21 +156,28 @@ await check("Firefox Profiler, by its own command line tool", async () => {
   }
   try {
     // The exported threads are those of the tasks of each CPU.
-    const exported = JSON.parse(readFileSync(join(folder, "firefox"))).threads;
-    same("number of threads", exported.length, tasks.size);
+    const exported = JSON.parse(readFileSync(join(folder, file))).threads;
+    same("number of threads", exported.length, threads.size);
     for (const [at, { processName, name }] of exported.entries()) {
       const thread = functionsOf(at);
       same("name of the thread", thread.friendlyThreadName, name);
-      const must = functions(tasks.get(`${processName}/${name}`));
+      same("kind of weight", thread.weightType, kind);
+      const must = functions(threads.get(`${processName}/${name}`));
       same(`functions of ${name} on ${processName}`, thread.functions.length, must.size);
       for (const one of thread.functions) {
-        same(`own samples of ${one.name}`, one.selfSamples, must.get(one.name)?.own);
-        same(`samples of ${one.name}`, one.totalSamples, must.get(one.name)?.total);
+        same(`own samples of ${one.name}`, Math.round(one.selfSamples / worth), must.get(one.name)?.own);
+        same(`samples of ${one.name}`, Math.round(one.totalSamples / worth), must.get(one.name)?.total);
       }
     }
   } finally {
     cli("stop", ...session);
   }
+}
+
+await check("Firefox Profiler, by its own command line tool", () => firefox("firefox", tasks, "samples", 1));
+await check("Firefox Profiler, with the hits of a point", () => firefox("firefox-event", hits(), "tracing-ms", 1e-6));
+await check("Firefox Profiler, with the bytes of a heap", () => {
+  return firefox("firefox-heap", new Map([["kernel/heap.live", folded("heap.folded")]]), "bytes", 1);
 });
 
 /// Opens a file in speedscope's sandwich view. Returns the text of the page, and what it wrote to its console.
@@ -233,7 +259,9 @@ async function served(root) {
   return { address: `http://127.0.0.1:${server.address().port}`, end: () => server.close() };
 }
 
-await check("Perfetto, opened in its own page and asked by its trace processor", async () => {
+/// Opens a trace in Perfetto's page, and gives `body` a function that asks its trace processor. Returns why it was not
+/// opened, if it was not.
+async function perfetto(file, body) {
   if (!browser) return "no browser";
   if (!perfettoPage) return "no page of Perfetto";
   const page = await served(perfettoPage);
@@ -248,7 +276,7 @@ await check("Perfetto, opened in its own page and asked by its trace processor",
       }
     };
     await wait("page", "Boolean(window.app)");
-    const bytes = readFileSync(join(folder, "perfetto")).toString("base64");
+    const bytes = readFileSync(join(folder, file)).toString("base64");
     await run(`fetch("data:;base64,${bytes}").then((got) => got.arrayBuffer()).then((buffer) => {
       app.openTraceFromBuffer({ buffer, title: "kprof", fileName: "kprof.pftrace" });
     }), true`);
@@ -263,16 +291,28 @@ await check("Perfetto, opened in its own page and asked by its trace processor",
       })`);
     const faults = await rows("select name, value from stats where severity in ('error', 'data_loss') and value > 0", ["name", "value"]);
     same("faults", JSON.stringify(faults), "[]");
-    const sql = `with recursive up(leaf, id, parent, frame, depth) as (
-        select id, id, parent_id, frame_id, depth from stack_profile_callsite
-        union all select up.leaf, c.id, c.parent_id, c.frame_id, c.depth
-          from up join stack_profile_callsite c on c.id = up.parent
-      ), stacks as (
-        select leaf, group_concat(name, ';') as stack from (
-          select leaf, f.name as name from up join stack_profile_frame f on f.id = up.frame order by leaf, depth)
-        group by leaf
-      ) select cpu, thread.name as task, stack, count(*) as count from perf_sample join stacks on leaf = callsite_id
-        join thread using (utid) group by cpu, task, stack`;
+    await body(rows);
+  } finally {
+    tab.end();
+    page.end();
+  }
+}
+
+/// The stack of each call site, as the table `stacks`.
+const stacksTable = `recursive up(leaf, id, parent, frame, depth) as (
+    select id, id, parent_id, frame_id, depth from stack_profile_callsite
+    union all select up.leaf, c.id, c.parent_id, c.frame_id, c.depth
+      from up join stack_profile_callsite c on c.id = up.parent
+  ), stacks as (
+    select leaf, group_concat(name, ';') as stack from (
+      select leaf, f.name as name from up join stack_profile_frame f on f.id = up.frame order by leaf, depth)
+    group by leaf
+  )`;
+
+await check("Perfetto, opened in its own page and asked by its trace processor", () =>
+  perfetto("perfetto", async (rows) => {
+    const sql = `with ${stacksTable} select cpu, thread.name as task, stack, count(*) as count
+      from perf_sample join stacks on leaf = callsite_id join thread using (utid) group by cpu, task, stack`;
     const found = new Map();
     for (const [cpu, task, stack, count] of await rows(sql, ["cpu", "task", "stack", "count"])) {
       found.set(`CPU ${cpu}/${task} ${stack}`, count);
@@ -283,8 +323,51 @@ await check("Perfetto, opened in its own page and asked by its trace processor",
       stacks += must.size;
     }
     same("stacks", found.size, stacks);
-  } finally {
-    tab.end();
-    page.end();
-  }
-});
+  }),
+);
+
+await check("Perfetto, with the hits of a point", () =>
+  perfetto("perfetto-event", async (rows) => {
+    // A hit is the slice and the sample of a thread that end at the same time.
+    const sql = `with ${stacksTable}, hits as (
+        select ts + dur as at, dur, utid, extract_arg(arg_set_id, 'debug.weight') as weight,
+          extract_arg(arg_set_id, 'debug.stands for') as scaled, extract_arg(arg_set_id, 'debug.CPU') as cpu
+        from slice join thread_track on thread_track.id = slice.track_id where slice.name = 'lock.wait'
+      ) select hits.cpu as cpu, thread.name as task, stack, sum(coalesce(scaled, weight)) as sum,
+        sum(dur <> weight) as wrong from hits join thread using (utid)
+        join perf_sample s on s.ts = hits.at and s.utid = hits.utid and s.cpu = hits.cpu
+        join stacks on leaf = s.callsite_id group by hits.cpu, task, stack`;
+    const columns = ["cpu", "task", "stack", "sum", "wrong"];
+    const found = new Map();
+    for (const [cpu, task, stack, weight, wrong] of await rows(sql, columns)) {
+      same(`slices of ${task} that are not as long as their weight`, wrong, 0);
+      found.set(`CPU ${cpu}/${task} ${stack}`, weight);
+    }
+    const beside = `select track.name as name, extract_arg(arg_set_id, 'debug.weight') as weight
+      from slice join track on track.id = slice.track_id where slice.name in ('[lost]', '[not recorded]')`;
+    for (const [name, weight] of await rows(beside, ["name", "weight"])) {
+      const [, cpu, what] = name.match(/^(.*) (\[.*\])$/);
+      found.set(`${cpu === "CPU not known" ? "kernel" : cpu}/${what} ${what}`, weight);
+    }
+    let stacks = 0;
+    for (const [task, must] of hits()) {
+      must.forEach((weight, stack) => same(`${task}, ${stack}`, found.get(`${task} ${stack}`), weight));
+      stacks += must.size;
+    }
+    same("stacks", found.size, stacks);
+  }),
+);
+
+await check("Perfetto, with a heap", () =>
+  perfetto("perfetto-heap", async (rows) => {
+    const sql = `with ${stacksTable} select stack, sum(size) as live, sum(count) as number, sum(max(size, 0)) as bytes
+      from heap_profile_allocation join stacks on leaf = callsite_id group by stack`;
+    const found = await rows(sql, ["stack", "live", "number", "bytes"]);
+    const must = folded("heap.folded");
+    same("stacks", found.length, must.size);
+    for (const [stack, live, number, bytes] of found) {
+      same(`bytes of ${stack} that were not freed`, live, must.get(stack));
+      if (!(number > 0 && bytes >= live)) throw new Error(`${stack}: ${number} allocations, ${bytes} bytes`);
+    }
+  }),
+);

@@ -1,7 +1,8 @@
 //! `export --event NAME`: the recorded hits of a point, or the heap, for other viewers. Stage: command line.
 //!
 //! In: a profile with events. Out: a profile with several values for each stack: hits and weight, or what was allocated
-//! and what of it was not freed. The values of a point are scaled to its exact totals; those of a heap are estimates.
+//! and what of it was not freed; for viewers that show time, each hit at its time. The values of a point are scaled to
+//! its exact totals; those of a heap are estimates.
 
 use super::args::{Export, Viewer};
 use super::compat::Output;
@@ -15,16 +16,18 @@ use crate::error::Error;
 use crate::events::EventTally;
 use crate::heap::HeapTally;
 use crate::output::export;
-use crate::output::export::hits::HitLog;
+use crate::output::export::hits::{HitLog, Hits};
 use crate::output::export::values::{HEAP, Values};
 use crate::output::folded::{LOST, NOT_RECORDED};
+use crate::stacks::StackId;
 use crate::symbols::name::visible;
 use crate::tally::By;
 use crate::tracks::Tracks;
 use kprof_format::memory::{ALLOC, LIVE};
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 
-/// Writes the four sample types of a heap, or hits and weight of any other point.
+/// Writes the four sample types of a heap, or hits and weight of any other point; or each hit at its time.
 ///
 /// # Errors
 /// If the input or the arguments are unusable, or the viewer shows samples only.
@@ -85,26 +88,47 @@ pub fn run(args: &Export, name: &str) -> Result<u8, Error> {
 fn over_time(args: &Export, name: &str) -> Result<u8, Error> {
     let input = &args.input;
     if name == LIVE {
-        let todo = "heap.live can be exported --to pprof and --to speedscope; this viewer shows hits at their times";
-        return Err(Error::Usage(todo.to_owned()));
+        return live_over_time(args);
     }
     let opened = load::open_any(input, &args.choice, Output::Other, |select| HitLog::new(select.clone(), name))?;
     let (point, account) = asked(&opened.profile, &input.file, name, &opened.select)?;
     Talk { quiet: input.quiet }.say(account);
     let hits = opened.consumer.hits(name, &point, &opened.select);
+    drawn(args, &opened, (&hits, &[]), |shown, out| match args.to {
+        Viewer::Firefox => export::firefox::hits::write(shown, &hits, out),
+        _ => export::perfetto::hits::write(shown, &hits, out),
+    })
+}
+
+/// What was not freed; for Perfetto also what was.
+fn live_over_time(args: &Export) -> Result<u8, Error> {
+    let (input, choice) = (&args.input, &args.choice);
+    refuse_cpus(choice, "--event heap.live")?;
+    let opened = load::open_any(input, choice, Output::Other, |select| HeapTally::new(select.clone(), By::None))?;
+    let (allocs, tally) = (point(&opened.profile, &input.file, ALLOC)?, &opened.consumer);
+    Talk { quiet: input.quiet }.say(account_of_live(tally, &allocs, &frees(&opened.profile)));
+    let (hits, rows) = (Hits::of_heap(tally), tally.by_stack());
+    let stacks: Vec<StackId> = rows.keys().copied().collect();
+    drawn(args, &opened, (&hits, &stacks), |shown, out| match args.to {
+        Viewer::Firefox => export::firefox::hits::write(shown, &hits, out),
+        _ => export::perfetto::heap::write(shown, &hits, (&rows, tally.mean_bytes), out),
+    })
+}
+
+fn drawn<C>(
+    args: &Export,
+    opened: &Opened<C>,
+    hits: (&Hits, &[StackId]),
+    write: impl FnOnce(&export::Input<'_>, &mut dyn Write) -> io::Result<()>,
+) -> Result<u8, Error> {
+    let input = &args.input;
     let mut tracks = Tracks::new(opened.select.clone());
-    tracks.tasks.clone_from(&hits.tasks);
-    let about = (single::clock(&opened, input)?, &input.file[..], &input.syms[..]);
+    tracks.tasks.clone_from(&hits.0.tasks);
+    let about = (single::clock(opened, input)?, &input.file[..], &input.syms[..]);
     let names = (&opened.stacks, &opened.symbols, &opened.select);
-    let shown = export::Input::of_hits(&tracks, &hits, names, &opened.profile, about);
-    with_output(input, |out| {
-        let done = match args.to {
-            Viewer::Firefox => export::firefox::hits::write(&shown, &hits, out),
-            _ => export::perfetto::hits::write(&shown, &hits, out),
-        };
-        done.map_err(|error| write_failed(input, error))
-    })?;
-    Ok(opened.exit_code(input.limits(), hits.hits.len()))
+    let shown = export::Input::of_hits(&tracks, hits, names, &opened.profile, about);
+    with_output(input, |out| write(&shown, out).map_err(|error| write_failed(input, error)))?;
+    Ok(opened.exit_code(input.limits(), hits.0.hits.len()))
 }
 
 /// The name of a unit that viewers know.

@@ -103,10 +103,10 @@ impl<'a> Input<'a> {
         Self::with(tracks, (given, spans.collect()), losses(profile, names.2), names, profile, about)
     }
 
-    /// The same for recorded hits. `tracks` has their tasks, and no samples.
+    /// The same for recorded hits. `tracks` has their tasks, and no samples. `more` are other stacks to look up.
     pub fn of_hits(
         tracks: &'a Tracks,
-        hits: &Hits,
+        (hits, more): (&Hits, &[StackId]),
         names: (&Stacks, &Symbols, &Select),
         profile: &Profile,
         about: (f64, &str, &str),
@@ -114,7 +114,7 @@ impl<'a> Input<'a> {
         // What takes time began before it was recorded.
         let takes = |hit: &Hit| if hits.are_times() { (hit.weight as f64 / 1e9 * about.0) as u64 } else { 0 };
         let spans = hits.hits.iter().map(|hit| (hit.boot, (hit.tsc.saturating_sub(takes(hit)), hit.tsc)));
-        let given = hits.hits.iter().map(|hit| hit.stack);
+        let given = hits.hits.iter().map(|hit| hit.stack).chain(more.iter().copied());
         Self::with(tracks, (given, spans.collect()), Vec::new(), names, profile, about)
     }
 

@@ -108,7 +108,8 @@ fn go(context: &Context, outcome: &mut Outcome) -> Result<()> {
     count_tests(outcome, "go tool pprof", tests.env("KPROF_NEEDS_GO", "1"))
 }
 
-/// Exports the real Redox profile in every form, and folds it by CPU. Exports a heap to speedscope, and folds it.
+/// Exports the real Redox profile in every form, and folds it by CPU. Exports a heap and the hits of a point, and folds
+/// them.
 fn export(folder: &Path) -> Result<()> {
     // Files of an earlier run are removed, because they would be compared too.
     if folder.exists() {
@@ -124,10 +125,22 @@ fn export(folder: &Path) -> Result<()> {
         run::output(fold.arg("-o").arg(folder.join(output))).map(drop)
     };
     let golden = root.join("kprof-fold/tests/golden/inputs");
-    for (words, output) in [(&["export", "--to", "speedscope"][..], "speedscope-heap"), (&["folded"], "heap.folded")] {
+    let events = |words: &[&str], (event, input): (&str, &str), output: &str| {
         let mut fold = Command::new(&program);
-        fold.args(words).args(["-q", "--event", "heap.live"]).arg(golden.join("heap.profile"));
-        run::output(fold.arg(golden.join("five-functions.syms")).arg("-o").arg(folder.join(output)))?;
+        fold.args(words).args(["-q", "--event", event]).arg(golden.join(input)).arg(golden.join("five-functions.syms"));
+        run::output(fold.arg("-o").arg(folder.join(output))).map(drop)
+    };
+    let (heap, wait) = (("heap.live", "heap.profile"), ("lock.wait", "events-on-cpus.profile"));
+    for form in ["speedscope", "firefox", "perfetto"] {
+        events(&["export", "--to", form], heap, &format!("{form}-heap"))?;
+    }
+    for form in ["firefox", "perfetto"] {
+        events(&["export", "--to", form], wait, &format!("{form}-event"))?;
+    }
+    events(&["folded"], heap, "heap.folded")?;
+    events(&["folded"], wait, "event.folded")?;
+    for cpu in ["1", "2"] {
+        events(&["folded", "--by", "task", "--cpu", cpu], wait, &format!("event-{cpu}.folded"))?;
     }
     for form in ["firefox", "speedscope", "pprof", "perfetto"] {
         fold(&["export", "--to", form], form)?;

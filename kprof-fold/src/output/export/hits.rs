@@ -6,6 +6,7 @@
 
 use super::lost_name;
 use crate::events::{EventTally, Scaled, factor};
+use crate::heap::{HeapTally, Unfreed};
 use crate::output::folded::NOT_RECORDED;
 use crate::output::script_events::{EventLog, One};
 use crate::points::Point;
@@ -16,6 +17,7 @@ use crate::symbols::name::visible;
 use crate::tally::By;
 use kprof_format::event::Arguments;
 use kprof_format::locks::HOLD;
+use kprof_format::memory::LIVE;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A recorded hit.
@@ -57,6 +59,23 @@ pub struct Hits {
 }
 
 impl Hits {
+    /// The allocations that were not freed, at the times at which they were made, with the bytes for which they stand.
+    /// The bytes of a stack are those of the folded stacks. They are not shown by CPU or task.
+    pub fn of_heap(tally: &HeapTally) -> Self {
+        let mut sums = BTreeMap::<StackId, (f64, u64)>::new();
+        let mut hit = |one: &Unfreed| {
+            let (sum, end) = sums.entry(one.stack).or_default();
+            *sum += one.bytes;
+            let stands_for = sum.round() as u64 - std::mem::replace(end, sum.round() as u64);
+            let (boot, cpu, weight) = (one.boot as u32, None, stands_for);
+            let Unfreed { tsc, stack, .. } = *one;
+            Hit { boot, cpu, tsc, task: 0, stack, weight, stands_for, arguments: Arguments::default() }
+        };
+        let hits = tally.made().iter().map(&mut hit).collect();
+        let (name, unit, tasks) = (LIVE.to_owned(), "bytes".to_owned(), vec![LIVE.to_owned()]);
+        Self { name, unit, values: Vec::new(), tasks, hits, beside: Vec::new() }
+    }
+
     /// Whether the weight of a hit is a time that ended when it was recorded. The charge of a lock's holder is not: it
     /// is the sum of the times that others have waited.
     pub fn are_times(&self) -> bool {

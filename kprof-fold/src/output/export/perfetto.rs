@@ -5,6 +5,7 @@
 //! tasks. For lost samples each CPU has a track with slices: a slice is as wide as the time in which the samples were
 //! lost, and has their number. Marks and settings are instants on one track.
 
+pub mod heap;
 pub mod hits;
 pub mod proto;
 

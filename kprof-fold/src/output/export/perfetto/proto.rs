@@ -13,6 +13,8 @@ pub const PACKET: u32 = 1;
 pub struct Packet {
     #[prost(message, optional, tag = "2")]
     pub process_tree: Option<ProcessTree>,
+    #[prost(message, optional, tag = "6")]
+    pub clock_snapshot: Option<ClockSnapshot>,
     #[prost(uint64, optional, tag = "8")]
     pub timestamp: Option<u64>,
     #[prost(uint32, tag = "10")]
@@ -23,6 +25,8 @@ pub struct Packet {
     pub interned_data: Option<Interned>,
     #[prost(uint32, tag = "13")]
     pub sequence_flags: u32,
+    #[prost(message, optional, tag = "37")]
+    pub profile_packet: Option<HeapProfile>,
     #[prost(message, optional, tag = "59")]
     pub trace_packet_defaults: Option<Defaults>,
     #[prost(message, optional, tag = "60")]
@@ -212,4 +216,62 @@ pub struct Timebase {
     pub counter: i32,
     #[prost(string, tag = "10")]
     pub name: String,
+}
+
+/// Times of several clocks at one moment.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ClockSnapshot {
+    #[prost(message, repeated, tag = "1")]
+    pub clocks: Vec<ClockTime>,
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct ClockTime {
+    /// 4 is `CLOCK_MONOTONIC_COARSE`, 6 is `CLOCK_BOOTTIME`.
+    #[prost(uint32, tag = "1")]
+    pub clock_id: u32,
+    #[prost(uint64, optional, tag = "2")]
+    pub timestamp: Option<u64>,
+}
+
+/// The message `ProfilePacket`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct HeapProfile {
+    #[prost(message, repeated, tag = "5")]
+    pub process_dumps: Vec<HeapDump>,
+    /// Whether the next one belongs to the same heap.
+    #[prost(bool, tag = "6")]
+    pub continued: bool,
+    #[prost(uint64, optional, tag = "7")]
+    pub index: Option<u64>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct HeapDump {
+    #[prost(uint64, tag = "1")]
+    pub pid: u64,
+    #[prost(message, repeated, tag = "2")]
+    pub samples: Vec<HeapSample>,
+    #[prost(uint64, tag = "9")]
+    pub timestamp: u64,
+    #[prost(string, tag = "11")]
+    pub heap_name: String,
+    /// The mean number of bytes from one sample to the next.
+    #[prost(uint64, tag = "12")]
+    pub sampling_interval_bytes: u64,
+}
+
+/// What was allocated and freed of one stack.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct HeapSample {
+    #[prost(uint64, tag = "1")]
+    pub callstack_id: u64,
+    #[prost(uint64, tag = "2")]
+    pub self_allocated: u64,
+    #[prost(uint64, tag = "3")]
+    pub self_freed: u64,
+    #[prost(uint64, tag = "5")]
+    pub alloc_count: u64,
+    #[prost(uint64, tag = "6")]
+    pub free_count: u64,
 }
