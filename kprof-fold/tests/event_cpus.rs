@@ -32,7 +32,7 @@ fn each_cpu_by_itself_adds_up_to_the_whole() {
             let (stacks, said) = folded(cpu, options);
             assert!(said.contains(&format!("lock.wait on CPU {cpu}: ")), "{said}");
             assert!(
-                said.contains("1 lost hits (5000 ns), whose CPU is not known, are in the numbers of no CPU"),
+                said.contains("in the numbers of no CPU are lost hits whose CPU is not known: 1 (5000 ns)"),
                 "{said}"
             );
             stacks.into_iter().for_each(|(stack, count)| *sums.entry(stack).or_default() += count);

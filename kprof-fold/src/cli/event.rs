@@ -143,8 +143,8 @@ fn refuse_single(choice: &Choice, name: &str, does: &str) -> Result<(), Error> {
 pub fn refuse(choice: &Choice) -> Result<(), Error> {
     let refused = |option: &str, why: &str| Err(Error::Usage(format!("{option} does not work with --event: {why}")));
     if !choice.between.is_empty() {
-        let why = "the account of a point, to which its weights are scaled, is that of the whole file and not of a part \
-                   of its time. script --event and heatmap --event show the events of a part";
+        let why = "the account of a point, to which its weights are scaled, is that of the whole file and not of a \
+                   part of its time. script --event and heatmap --event show the events of a part";
         return refused("--between", why);
     }
     let option = if choice.irq_off { "--irq-off" } else { "--irq-on" };
@@ -179,7 +179,7 @@ pub fn asked(profile: &Profile, file: &str, name: &str, select: &Select) -> Resu
     if elsewhere.hits() > 0 {
         let (hits, weight, unit) = (elsewhere.hits(), elsewhere.weight(), visible(&whole.unit));
         account +=
-            &format!("; {hits} lost hits ({weight} {unit}), whose CPU is not known, are in the numbers of no CPU");
+            &format!("; in the numbers of no CPU are lost hits whose CPU is not known: {hits} ({weight} {unit})");
     }
     Ok((point, account))
 }
