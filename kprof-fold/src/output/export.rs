@@ -112,7 +112,8 @@ impl<'a> Input<'a> {
         about: (f64, &str, &str),
     ) -> Self {
         // What takes time began before it was recorded.
-        let takes = |hit: &Hit| if hits.are_times() { (hit.weight as f64 / 1e9 * about.0) as u64 } else { 0 };
+        let ticks = |(begin, _): (u64, u64)| (begin as f64 / 1e9 * about.0) as u64;
+        let takes = |hit: &Hit| hits.time_of(hit).map_or(0, ticks);
         let spans = hits.hits.iter().map(|hit| (hit.boot, (hit.tsc.saturating_sub(takes(hit)), hit.tsc)));
         let given = hits.hits.iter().map(|hit| hit.stack).chain(more.iter().copied());
         Self::with(tracks, (given, spans.collect()), Vec::new(), names, profile, about)

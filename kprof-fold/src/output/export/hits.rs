@@ -18,6 +18,7 @@ use crate::tally::By;
 use kprof_format::event::Arguments;
 use kprof_format::locks::HOLD;
 use kprof_format::memory::LIVE;
+use kprof_format::waiting::BLOCKED;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A recorded hit.
@@ -76,10 +77,16 @@ impl Hits {
         Self { name, unit, values: Vec::new(), tasks, hits, beside: Vec::new() }
     }
 
-    /// Whether the weight of a hit is a time that ended when it was recorded. The charge of a lock's holder is not: it
-    /// is the sum of the times that others have waited.
-    pub fn are_times(&self) -> bool {
-        self.unit == "ns" && self.name != HOLD
+    /// The nanoseconds from the beginning and from the end of the time that a hit has taken until it was recorded.
+    /// `None` if its weight is no time. The charge of a lock's holder is none: it is the sum of the times that others
+    /// have waited. A task that was blocked had to wait for a CPU after that, and this is recorded when it runs again.
+    pub fn time_of(&self, hit: &Hit) -> Option<(u64, u64)> {
+        if self.unit != "ns" || self.name == HOLD {
+            return None;
+        }
+        let whole = hit.arguments.as_slice().get(1).filter(|_| self.name == BLOCKED);
+        let since = whole.map_or(0, |whole| whole.saturating_sub(hit.weight));
+        Some((hit.weight.saturating_add(since), since))
     }
 }
 
@@ -179,4 +186,30 @@ impl Consumer for HitLog {
     fn sample(&mut self, _: &Sample<'_>) {}
     fn commit(&mut self) {}
     fn discard(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kprof_format::event::EventLine;
+
+    fn hits(name: &str, unit: &str, text: &str) -> Hits {
+        let (event, _) = EventLine::parse(text).expect("is an event");
+        let (weight, arguments, cpu) = (event.weight, event.arguments, Some(event.cpu));
+        let hit = Hit { boot: 0, cpu, tsc: event.tsc, task: 0, stack: 0, weight, stands_for: weight, arguments };
+        let (name, unit, tasks) = (name.to_owned(), unit.to_owned(), vec!["dd".to_owned()]);
+        Hits { name, unit, values: Vec::new(), tasks, hits: vec![hit], beside: Vec::new() }
+    }
+
+    #[test]
+    fn a_time_ends_when_it_is_recorded_but_being_blocked_ends_before_and_a_charge_is_no_time() {
+        let time = |name: &str, unit: &str| {
+            let hits = hits(name, unit, &format!("!{name} dd 1 5 300 2,190 a"));
+            hits.time_of(&hits.hits[0])
+        };
+        assert_eq!(time("sched.off-cpu", "ns"), Some((300, 0)));
+        // 400 in all, of which it was ready to run for 100.
+        assert_eq!(time("sched.blocked", "ns"), Some((400, 100)));
+        assert_eq!((time("lock.hold", "ns"), time("null.write", "bytes")), (None, None));
+    }
 }

@@ -1,10 +1,10 @@
 //! Recorded hits in Perfetto's trace: slices or instants with weights, and samples with stacks. Stage: output.
 //!
 //! In: hits with their times. Out: packets. A hit whose weight is a time is a slice of this length that ends when the
-//! hit was recorded, because such points are hit when the wait or the request ends: so one sees what ran meanwhile.
-//! Every other hit is an instant. Both have the weight, the arguments, and what the hit stands for, if that is another
-//! number. Slices of a track must not overlap, so a task with several requests at a time has several tracks of the same
-//! name.
+//! hit was recorded (of a blocked task: when it was ready again), because such points are hit when the wait or the
+//! request ends: so one sees what ran meanwhile. Every other hit is an instant. Both have the weight, arguments, and
+//! what the hit stands for, if that is another number. Slices of a track must not overlap, so a task with several
+//! requests at a time has several tracks of the same name.
 //!
 //! Perfetto's samples have no weight, so its flame graph counts recorded hits; the weights are the arguments `weight`
 //! and `stands for`. What is known only as a sum by CPU has no time: it is a slice over the whole trace, with its
@@ -30,16 +30,17 @@ pub fn write(input: &Input<'_>, hits: &Hits, out: &mut dyn Write) -> io::Result<
     for hit in &hits.hits {
         let nanos = input.clock.nanos(hit.boot, hit.tsc);
         last = last.max(nanos);
-        let begin = if hits.are_times() { nanos.saturating_sub(hit.weight) } else { nanos };
+        let time = hits.time_of(hit).map(|times| [times.0, times.1].map(|before| nanos.saturating_sub(before)));
+        let [begin, end] = time.unwrap_or([nanos; 2]);
         let known = of_task.remove(&(hit.boot, hit.task));
         let mut lanes = known.map_or_else(|| Lanes::new(&mut trace, hit), Ok)?;
-        let track_uuid = lanes.free(&mut trace, hits, (begin, nanos))?;
+        let track_uuid = lanes.free(&mut trace, hits, (begin, end))?;
         of_task.insert((hit.boot, hit.task), lanes);
-        let r#type = if hits.are_times() { BEGIN } else { INSTANT };
+        let r#type = if time.is_some() { BEGIN } else { INSTANT };
         let (name, debug_annotations) = (hits.name.clone(), arguments(hits, hit));
         trace.event(begin, TrackEvent { debug_annotations, r#type, track_uuid, name })?;
-        if hits.are_times() {
-            trace.event(nanos, TrackEvent { r#type: END, track_uuid, ..TrackEvent::default() })?;
+        if time.is_some() {
+            trace.event(end, TrackEvent { r#type: END, track_uuid, ..TrackEvent::default() })?;
         }
         trace.sample(nanos, (hit.boot, hit.cpu), hit.task, hit.stack)?;
     }
