@@ -5,7 +5,7 @@
 //!
 //! A hit that was recorded stands for itself. One of N that were recorded stands for N hits. One that was drawn by
 //! weight (mean distance W) had the chance p = 1 - e^(-w/W), and stands for 1/p hits and the weight w/p, which is
-//! without bias. What a point's recorded hits of a CPU stand for is then scaled to the total of the hits on this CPU for
+//! without bias. What the recorded hits of a CPU stand for is then scaled to the total of the hits on this CPU for
 //! which a record was asked: that is known exactly. So the counts of all CPUs add up to those of the whole.
 
 use crate::points::Point;
@@ -355,6 +355,8 @@ mod tests {
             assert_eq!(counts(&all), stacks.into_iter().collect::<Vec<_>>());
             let of_third = tally(&[3]).scaled(&point.of_cpus(|one| one == Some(3)), of_hits);
             assert_eq!((of_third.lost, of_third.only_counted), if of_hits { (1, 6) } else { (7, 70) });
+            let of_third = tally(&[3]).by_cpu(&point.of_cpus(|one| one == Some(3)), of_hits);
+            assert_eq!(of_third.into_keys().collect::<Vec<_>>(), [Some(3)]);
         }
     }
 

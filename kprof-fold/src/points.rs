@@ -1,8 +1,9 @@
 //! What was counted of a point: hits, the sum of their weights, the histogram of the weights. Stage: read.
 //!
 //! In: the lines `# point-account`, each with what was counted on a CPU since the line before. Out: sums by CPU over a
-//! boot, those of chosen CPUs, and what they say about a weight: its mean, and bounds of its quantiles. A histogram by powers of two knows a quantile only
-//! up to its bucket, so both ends of the bucket are given, and no value between them is invented.
+//! boot, those of chosen CPUs, and what they say about a weight: its mean, and bounds of its quantiles. A histogram by
+//! powers of two knows a quantile only up to its bucket, so both ends of the bucket are given, and no value between is
+//! invented.
 
 use kprof_format::line::PointAccount;
 use kprof_format::point::{BUCKETS, PointCounter, PointPart, bucket_of_name, weights};

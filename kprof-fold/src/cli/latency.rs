@@ -1,8 +1,9 @@
 //! The subcommand `latency`. Stage: command line.
 //!
 //! In: a profile, and the names of points. Out: their hits and the distribution of their weights, over all boots of the
-//! file, and over all CPUs or those that are asked for. A name that no point of the file has is an error, so that a mistyped name is not taken for a point without
-//! hits. With `--by-size`: the recorded requests to disks, by disk and size.
+//! file, and over all CPUs or those that are asked for. A name that no point of the file has is an error, so that a
+//! mistyped name is not taken for a point without hits. With `--by-size`: the recorded requests to disks, by disk and
+//! size.
 
 use super::args::{Latency, TableFormat};
 use super::event::{account_of, on_cpus};

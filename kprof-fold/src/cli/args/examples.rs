@@ -74,7 +74,8 @@ The kernel reports lockups after the ctl command `lockup MS`.";
 pub const EXPORT: &str = "\
 Examples:
   kprof-fold export --to firefox profiling.txt kernel.elf -o profile.json
-  kprof-fold export --to pprof profiling.txt kernel.elf -o profile.pb.gz; go tool pprof -top profile.pb.gz";
+  kprof-fold export --to pprof profiling.txt kernel.elf -o profile.pb.gz; go tool pprof -top profile.pb.gz
+  kprof-fold export --to perfetto --event sched.off-cpu profiling.txt kernel.elf -o waits.pftrace";
 
 /// `diff`.
 pub const DIFF: &str = "\
