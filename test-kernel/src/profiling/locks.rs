@@ -20,3 +20,7 @@ pub type RawKernelLock = RawLock<spin::Mutex<()>, Port>;
 /// The same, which also notes on which CPU it was taken: for reports of lockups.
 #[cfg(feature = "profiling")]
 pub type RawNamedLock = RawLock<spin::Mutex<()>, Port, true>;
+
+/// The profiler around any lock.
+#[cfg(feature = "profiling")]
+pub type Watched<R> = RawLock<R, Port>;

@@ -22,7 +22,7 @@ pub use heap::{inner_heap, register_heap};
 pub use kprof::Published;
 pub use locks::RawKernelLock;
 #[cfg(feature = "profiling")]
-pub use locks::RawNamedLock;
+pub use locks::{RawNamedLock, Watched};
 pub use points::{block_read, block_written, null_written, page_fault_begins, page_fault_ends};
 pub use port::{PROFILER, READERS, init, on_nmi};
 pub use system_calls::{syscall_begins, syscall_ends};

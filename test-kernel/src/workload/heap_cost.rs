@@ -62,26 +62,26 @@ fn mean(what: &str, rounds: u64) {
 
 /// What the compiler calls for an allocation, if the inner allocator is the global one.
 #[inline(never)]
-fn inner_alloc(layout: Layout) -> *mut u8 {
+pub fn inner_alloc(layout: Layout) -> *mut u8 {
     // SAFETY: the layout is not empty.
     unsafe { HEAP.inner().alloc(layout) }
 }
 
 #[inline(never)]
-fn inner_free(block: *mut u8, layout: Layout) {
+pub fn inner_free(block: *mut u8, layout: Layout) {
     // SAFETY: the block was allocated with this layout, by the same allocator, and is freed once.
     unsafe { HEAP.inner().dealloc(block, layout) }
 }
 
 /// What it calls with the profiler.
 #[inline(never)]
-fn allocate(layout: Layout) -> *mut u8 {
+pub fn allocate(layout: Layout) -> *mut u8 {
     // SAFETY: the layout is not empty.
     unsafe { HEAP.alloc(layout) }
 }
 
 #[inline(never)]
-fn free(block: *mut u8, layout: Layout) {
+pub fn free(block: *mut u8, layout: Layout) {
     // SAFETY: the block was allocated with this layout and is freed once.
     unsafe { HEAP.dealloc(block, layout) }
 }

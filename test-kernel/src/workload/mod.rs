@@ -17,6 +17,8 @@ mod chains;
 #[cfg(feature = "profiling")]
 mod dice;
 #[cfg(feature = "profiling")]
+mod event_cost;
+#[cfg(feature = "profiling")]
 mod handler;
 mod heap;
 #[cfg(feature = "profiling")]
@@ -86,6 +88,8 @@ pub fn folder(mount_share: fn() -> Option<()>) -> Arc<dyn Node> {
         ("handler", |text| rounds(text, handler::measure)),
         #[cfg(feature = "profiling")]
         ("points", |text| rounds(text, points::measure)),
+        #[cfg(feature = "profiling")]
+        ("event-cost", |text| rounds(text, event_cost::measure)),
         #[cfg(feature = "profiling")]
         ("heap-cost", |text| rounds(text, heap_cost::measure)),
         #[cfg(feature = "profiling")]

@@ -20,7 +20,7 @@ static MEASURED: Point = Point::new("measured.hit", Unit::Count);
 static THREADS: [TaskTimes; 2] = [TaskTimes::new(), TaskTimes::new()];
 
 /// The stack of a hit has so many frames, up to the entry of the system call.
-const FRAMES: usize = 16;
+pub const FRAMES: usize = 16;
 
 /// Measures `rounds` hits in each state.
 pub fn measure(rounds: u64) {
@@ -28,14 +28,14 @@ pub fn measure(rounds: u64) {
     profiling::PROFILER.hit(&MEASURED, 1);
     set("measured.hit", "record");
     below(0, 1, hit);
-    let found = frames().unwrap_or(0);
+    let found = frames(|_| true).unwrap_or(0);
     let more = FRAMES.saturating_sub(found);
     for state in ["off", "count", "record"] {
         set("measured.hit", state);
         mean(state, rounds, |weight| below(more, black_box(weight), hit));
     }
     set("measured.hit", "off");
-    let newest = frames();
+    let newest = frames(|_| true);
     for state in ["off", "count", "record"] {
         set("sched.off-cpu", state);
         mean(&format!("off the CPU, {state}"), rounds, |_| below(more, 0, time_off_cpu));
@@ -65,8 +65,8 @@ pub fn set(point: &str, state: &str) {
     }
 }
 
-/// The kernel's frames in the newest record of this CPU, if there is a record.
-fn frames() -> Option<usize> {
+/// The kernel's frames in the newest record of this CPU that is meant, if there is one.
+pub fn frames(is_meant: impl Fn(&Event) -> bool) -> Option<usize> {
     let ctl = profiling::PROFILER.open_control(0);
     ctl.write(b"protocol 1").ok()?;
     let mut bytes = vec![0; 1024 * 1024];
@@ -75,8 +75,10 @@ fn frames() -> Option<usize> {
     let (mut at, mut found) = (0, None);
     while let Some(first) = words.get(at) {
         let record = words.get(at..at + (*first as u16) as usize)?;
-        let (_, stack) = Event::of(|word| record.get(word).copied().unwrap_or(0), record.len())?;
-        found = Some(record[stack..].iter().take_while(|word| Marker::decode(**word).is_none()).count());
+        let (event, stack) = Event::of(|word| record.get(word).copied().unwrap_or(0), record.len())?;
+        if is_meant(&event) {
+            found = Some(record[stack..].iter().take_while(|word| Marker::decode(**word).is_none()).count());
+        }
         at += record.len();
     }
     found
@@ -84,7 +86,7 @@ fn frames() -> Option<usize> {
 
 /// Calls `measured` so many frames deeper.
 #[inline(never)]
-fn below(frames: usize, weight: u64, measured: fn(u64) -> u64) -> u64 {
+pub fn below(frames: usize, weight: u64, measured: fn(u64) -> u64) -> u64 {
     match frames {
         0 => measured(weight),
         more => black_box(below(more - 1, weight, measured)),
@@ -93,13 +95,13 @@ fn below(frames: usize, weight: u64, measured: fn(u64) -> u64) -> u64 {
 
 /// The instructions of a hit.
 #[inline(never)]
-fn hit(weight: u64) -> u64 {
+pub fn hit(weight: u64) -> u64 {
     spent(|| profiling::PROFILER.hit(&MEASURED, weight))
 }
 
 /// The instructions of the four calls for a thread that blocks, is woken, runs again.
 #[inline(never)]
-fn time_off_cpu(_: u64) -> u64 {
+pub fn time_off_cpu(_: u64) -> u64 {
     let ([one, other], profiler) = (&THREADS, &profiling::PROFILER);
     spent(|| {
         profiler.switched(one, other, TaskState::Blocked(0));

@@ -44,7 +44,10 @@ fn kprof_symbols(kernel: &Kernel) -> Vec<String> {
 }
 
 /// The size of the kernel's code, from the symbols at its ends.
-fn text_bytes(kernel: &Kernel) -> Result<u64> {
+///
+/// # Errors
+/// If it lacks them.
+pub fn text_bytes(kernel: &Kernel) -> Result<u64> {
     let address = |name: &str| -> Result<u64> {
         let line = kernel.symbols.lines().find(|line| line.split(' ').next_back() == Some(name));
         let Some(line) = line else { bail!("no symbol {name}") };

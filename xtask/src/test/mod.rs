@@ -8,7 +8,7 @@
 mod block;
 mod cargo;
 mod emulated;
-mod feature_off;
+pub mod feature_off;
 mod fleet;
 mod fuzz;
 mod guards;
