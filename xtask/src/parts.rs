@@ -72,7 +72,7 @@ impl Parts {
                 initrd.file(&format!("bin/{name}"), &program)?;
             }
         }
-        for name in ["touch-pages", "syscall-check", "sweep-entries", "truth-entries", "forge-frames"] {
+        for name in ["touch-pages", "syscall-check", "sweep-entries", "truth-entries", "forge-frames", "call-cost"] {
             initrd.file(&format!("bin/{name}"), &self.programs.join(name))?;
         }
         initrd.first_text("boot/syms.txt", &kernel.symbols);

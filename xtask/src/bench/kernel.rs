@@ -7,6 +7,7 @@
 
 mod dd;
 mod heap;
+mod linux_hits;
 mod locks;
 mod machine;
 mod overhead;
@@ -34,8 +35,8 @@ pub struct Arguments {
     /// Turns of `dd`, ours and Linux's perf (about two minutes each)
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     turns: u32,
-    /// Only goals whose group has this in its name: native, handler, points, heap, events, overhead, locks, boot, dd,
-    /// lost
+    /// Only goals whose group has this in its name: native, handler, points, heap, events, overhead,
+    /// overhead-linux, locks, boot, dd, lost
     #[arg(long, default_value = "")]
     filter: String,
     /// Installs nothing: says what is missing instead
@@ -58,7 +59,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         native_instructions(&mut goals, install)?;
         native_time(&mut goals)?;
     }
-    if ["handler", "points", "heap", "events", "overhead", "locks", "boot", "dd", "lost"].into_iter().any(wanted) {
+    if ["handler", "points", "heap", "events", "overhead", "overhead-linux", "locks", "boot", "dd", "lost"]
+        .into_iter()
+        .any(wanted)
+    {
         let parts = Parts::prepare(Choice::Auto, install)?;
         let on = build::kernel(parts.toolchain, "profiling", &[])?;
         if wanted("handler") {
@@ -75,6 +79,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         if wanted("overhead") {
             overhead::table(&mut goals, &parts, &on)?;
+        }
+        if wanted("overhead-linux") {
+            linux_hits::compare(&mut goals, &parts, &on, install)?;
         }
         if wanted("locks") {
             locks::cost(&mut goals, &parts, &on)?;

@@ -27,14 +27,14 @@ const BLOCKS: u32 = 300_000;
 /// # Errors
 /// If a machine does not end well.
 pub fn slowdown(goals: &mut Goals, parts: &Parts, on: &Kernel, turns: u32, install: Install) -> Result<()> {
-    let linux = Linux::prepare(parts, install)?;
+    let linux = Linux::prepare(parts, install, include_str!("perf.sh"), &[])?;
     let [mut ours, mut perf] = [Vec::new(), Vec::new()];
     for turn in 1..=turns {
         eprintln!("turn {turn} of {turns}");
         let append = format!("rounds={} blocks={BLOCKS}", ROUNDS[0]);
         let ran = machine::run(parts, on, "bench-dd", Accel::Tcg, CPUS, &append)?;
         ratios(&std::fs::read_to_string(ran.share.join("dd.txt")).context("what the guest measured")?, &mut ours)?;
-        ratios(&linux.run(parts, CPUS, (ROUNDS[1], BLOCKS))?, &mut perf)?;
+        ratios(&linux.run_dd(parts, CPUS, (ROUNDS[1], BLOCKS))?, &mut perf)?;
     }
     for (rate, specified) in PERF {
         let [ours, perf] = [("kprof", &ours), ("perf", &perf)].map(|(name, all)| {

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::build::Kernel;
 use crate::parts::Parts;
@@ -20,6 +20,15 @@ pub struct Ran {
 }
 
 impl Ran {
+    /// Checks that the scenario has passed: `must-fail` is run too, for its boot.
+    ///
+    /// # Errors
+    /// If it has not.
+    pub fn passed(&self) -> Result<()> {
+        ensure!(self.log.contains("init: scenario ") && self.log.contains(" has passed"), "its log:\n{}", self.log);
+        Ok(())
+    }
+
     /// When init was started, in microseconds of guest time since boot.
     ///
     /// # Errors

@@ -65,7 +65,9 @@ struct Slowdown {
 /// If a machine does not end well, or a record is lost or has another stack.
 pub fn table(goals: &mut Goals, parts: &Parts, on: &Kernel) -> Result<()> {
     let bytes = bytes_with_feature_off(parts)?;
-    let log = machine::run(parts, on, "event-cost", Accel::Icount, 2, "event-ring-words=262144")?.log;
+    let ran = machine::run(parts, on, "event-cost", Accel::Icount, 2, "event-ring-words=262144")?;
+    ran.passed()?;
+    let log = ran.log;
     ensure!(!log.contains("the last record has"), "a record does not have sixteen frames:\n{log}");
     let mut rows = Vec::new();
     for kind in &KINDS {
@@ -76,7 +78,7 @@ pub fn table(goals: &mut Goals, parts: &Parts, on: &Kernel) -> Result<()> {
     let all = slowdown(parts, on, "*")?;
     println!(
         "{:24} {:>11} {:>35}   {:>11} {:>28}",
-        "", "feature off", "instructions of one event", "", "default workload,"
+        "", "feature off", "instructions of one event", "", "default workload, slower by"
     );
     println!(
         "{:24} {:>11} {:>6} {:>8} {:>11} {:>8}   {:11} {:>9} {:>9} {:>9}",
@@ -129,7 +131,9 @@ fn cost(log: &str, kind: &str, state: &str) -> Result<f64> {
 /// Runs the default workload with these points.
 fn slowdown(parts: &Parts, on: &Kernel, points: &str) -> Result<Slowdown> {
     let append = format!("event-ring-words={RING_WORDS} points={points}");
-    let share = machine::run(parts, on, "event-slowdown", Accel::Icount, 2, &append)?.share;
+    let ran = machine::run(parts, on, "event-slowdown", Accel::Icount, 2, &append)?;
+    ran.passed()?;
+    let share = ran.share;
     let text = std::fs::read_to_string(share.join("slowdown.txt"))?;
     let number = |name: &str| -> Result<u64> {
         let line = text.lines().find_map(|line| line.strip_prefix(name));
@@ -149,4 +153,18 @@ fn slowdown(parts: &Parts, on: &Kernel, points: &str) -> Result<Slowdown> {
 /// The hits in a line `NAME: N hits, ...` of `kprof-fold latency`.
 fn hits(line: &str) -> Option<u64> {
     line.split_once(": ")?.1.split_once(" hits, ")?.0.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_lines_with_hits_count() {
+        let text = "null.write: 30000 hits, 92160000 bytes in all, mean 3072.0 bytes\n  balanced: 7 hits = 0 recorded";
+        assert_eq!(text.lines().filter_map(hits).sum::<u64>(), 30_000);
+        let log = "[1] cost: page fault, not sampled, 206 instructions\ncost: page fault, off, 3 instructions\n";
+        assert_eq!(cost(log, "page fault", "not sampled").unwrap(), 206.0);
+        assert!(cost(log, "page fault", "record").is_err());
+    }
 }

@@ -46,3 +46,16 @@ pub fn slower(times: &[(&str, f64)], state: &str) -> Result<f64> {
     ensure!([*before, *after] == ["off"; 2], "{state} has no run without events before and after it: {times:?}");
     Ok(2.0 * with / (without + later) - 1.0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_compared_with_the_mean_of_those_beside_it() {
+        let runs = times("off 90\ncounted 105\noff 110\nrecorded 130\n").unwrap();
+        assert!((slower(&runs, "counted").unwrap() - 0.05).abs() < 1e-9);
+        assert!(slower(&runs, "recorded").is_err());
+        assert!(slower(&runs, "heap").is_err());
+    }
+}

@@ -1,0 +1,24 @@
+# What a hit costs in a loop of one system call: a plain point, and the point of the system call itself. For `cargo
+# xtask bench kernel`, which runs the same loop on Linux. Each run with a point on has one with it off before and after.
+# verb: bench
+# accel: icount
+# cpus: 2
+. /etc/ctl.sh
+measure() {
+    echo "event $1 $3" > $ctl || exit 1
+    instructions=$(call-cost $2 /scheme/null) || exit 2
+    echo "event $1 off" > $ctl
+    echo "$1 $3 $instructions" >> /root/calls.txt
+}
+for kind in "null.write write" "syscall.getppid getppid"; do
+    # A point is known from its first hit on.
+    for state in off off count off record off; do
+        measure $kind $state
+    done
+done
+# All records are in the ring. The sampler CPU has none.
+for cpu in 0 1; do
+    words=$(value event.$cpu.ring-words)
+    [ -z "$words" ] || [ "$(value event.$cpu.position-in)" -lt "$words" ] || exit 3
+done
+exit 0
