@@ -19,8 +19,6 @@ use crate::test::feature_off::text_bytes;
 
 /// The states that are measured, as the kernel prints them.
 const STATES: [&str; 4] = ["off", "count", "not sampled", "record"];
-/// Enough for every record of the default workload with all points, in words: 512 MiB.
-const RING_WORDS: u32 = 1 << 26;
 /// The most that the default workload may be slower with the points of one kind, or with all of them, counted.
 const SLOWER: f64 = 3.0;
 const NONE: f64 = f64::INFINITY;
@@ -130,7 +128,7 @@ fn cost(log: &str, kind: &str, state: &str) -> Result<f64> {
 
 /// Runs the default workload with these points.
 fn slowdown(parts: &Parts, on: &Kernel, points: &str) -> Result<Slowdown> {
-    let append = format!("event-ring-words={RING_WORDS} points={points}");
+    let append = format!("event-ring-words={} points={points}", slowdown::RING_WORDS);
     let ran = machine::run(parts, on, "event-slowdown", Accel::Icount, 2, &append)?;
     ran.passed()?;
     let share = ran.share;

@@ -10,9 +10,13 @@ use crate::build::Kernel;
 use crate::parts::Parts;
 use crate::qemu::Accel;
 
+/// Enough for every record of the default workload with all points, in words: 512 MiB.
+pub const RING_WORDS: u32 = 1 << 26;
+
 /// Measures and judges the slowdown.
 pub fn by_events(goals: &mut Goals, parts: &Parts, on: &Kernel) -> Result<()> {
-    let run = machine::run(parts, on, "events-slowdown", Accel::Icount, 2, "event-ring-words=1048576")?;
+    let append = format!("event-ring-words={RING_WORDS}");
+    let run = machine::run(parts, on, "events-slowdown", Accel::Icount, 2, &append)?;
     let text = std::fs::read_to_string(run.share.join("slowdown.txt"))?;
     let times = times(&text)?;
     let slower = |state: &str| slower(&times, state);
