@@ -113,8 +113,8 @@ impl Slowdown {
 
 /// How many bytes larger the code is with the calls than without them, if the feature is off.
 fn bytes_with_feature_off(parts: &Parts) -> Result<u64> {
-    let sizes = [&[][..], &["--cfg", "kprof_no_calls"]]
-        .map(|flags| -> Result<u64> { text_bytes(&build::kernel(parts.toolchain, "", flags)?) });
+    let sizes =
+        ["", "no-calls"].map(|features| -> Result<u64> { text_bytes(&build::kernel(parts.toolchain, features, &[])?) });
     let [off, without] = sizes;
     Ok(off?.abs_diff(without?))
 }
