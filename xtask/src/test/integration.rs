@@ -4,9 +4,9 @@
 //! The bare kernel is the template for ports. It is built, and booted with one CPU (which samples itself) and with
 //! several (NMIs), also with counted instructions, where the requested rate must be reached. Its serial log is folded
 //! as it is, with other lines in between. It is also built with a nightly toolchain, with core from source, if rustup
-//! has one. `more` boots it with its optional parts. `processors` does the same for aarch64 and riscv64, `no_trigger` takes their NMIs away, and `misses`
-//! takes samples by an event. (The tests of
-//! the Redox drop-in are among the host tests: its stand-in is a package of the workspace.)
+//! has one. `more` boots it with its optional parts. `processors` does the same for aarch64 and riscv64, `no_trigger`
+//! takes their NMIs away, and `misses` takes samples by an event. (The tests of the Redox drop-in are among the host
+//! tests: its stand-in is a package of the workspace.)
 
 mod misses;
 mod more;
