@@ -19,10 +19,10 @@ grep -q '^real 0.2' /root/time.txt || { cat /root/time.txt; exit 6; }
 
 # Samples from before: the rings have some when the recording begins.
 echo start > $ctl
-dd if=/scheme/zero of=/scheme/null bs=4k count=2000 2> /dev/null
+dd if=/scheme/zero of=/scheme/null bs=4k count=20000 2> /dev/null
 echo stop > $ctl
-before=$(value cpu.1.in-ring)
-[ "$before" -gt 0 ] || exit 7
+# On whichever CPU it ran.
+[ $(($(value cpu.1.in-ring) + $(value cpu.2.in-ring))) -gt 0 ] || exit 7
 for run in 1 2; do
     kprof-record -o /root/own.txt -- dd if=/scheme/zero of=/scheme/null bs=4k count=2000 2> /root/talk.txt || exit 8
     [ $run = 2 ] || grep -q 'samples from before the recording are not in the file' /root/talk.txt || exit 9
