@@ -9,6 +9,8 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
+use elf::ElfBytes;
+use elf::endian::LittleEndian;
 
 use super::rows::{Exact, SAMPLER};
 use super::{CPU, IDLE, NMI, SAME, START, SWITCH, TO_USER};
@@ -24,6 +26,8 @@ const SWITCHES: &str =
 const NO_FRAME: &str = "a caller is missing: the function was compiled without a frame of its own";
 const NEW_TASK: &str = "a task goes to user code for the first time, with an empty stack: the exact stack still has \
                         the functions that have started it and never go on";
+const NEW_THREAD: &str = "a thread was switched to for the first time, and an interrupt came before its first \
+                          instruction: it has an exact stack once it executes one";
 const NMI_IS_OVER: &str = "the exact stack still has the handler of an earlier NMI, which came before the first \
                            instruction of another handler: it has returned, because a sample is an NMI";
 const NOT_BEGUN: &str = "an interrupt came before the first instruction of a function that had been called: it is in \
@@ -40,6 +44,10 @@ pub struct Stack {
     pub frames: Vec<String>,
     /// Which of them were interrupted before their first instruction. An exact stack does not know.
     not_begun: Vec<usize>,
+    /// Whether the address is the first of a function. An exact stack does not know.
+    is_at_start: bool,
+    /// Whether the kernel has emptied the stack here, to go to user code. An exact stack does not know.
+    is_emptied: bool,
     /// The task's name. An exact stack does not know.
     pub task: String,
 }
@@ -66,8 +74,37 @@ pub fn samples(parts: &Parts, folder: &Path) -> Result<Vec<Stack>> {
     fold.args(["script", "--user", "--no-inline", "--quiet", "--cpu", CPU]);
     let text = run::output(fold.arg(folder.join("profiling.txt")).arg(folder.join("kernel")))?;
     let symbols = std::fs::read_to_string(folder.join("syms.txt"))?;
-    let starts = symbols.lines().filter_map(|line| u64::from_str_radix(line.split(' ').next()?, 16).ok()).collect();
-    text.split("\n\n").filter(|text| !text.trim().is_empty()).map(|text| sample(text, &starts)).collect()
+    let address = |line: &str| u64::from_str_radix(line.split(' ').next()?, 16).ok();
+    let starts = symbols.lines().filter_map(address).collect();
+    let to_user = symbols.lines().find(|line| line.split(' ').next_back() == Some(TO_USER)).and_then(address);
+    let to_user = to_user.with_context(|| format!("no symbol {TO_USER}"))?;
+    let kernel = std::fs::read(folder.join("kernel"))?;
+    let kernel = ElfBytes::<LittleEndian>::minimal_parse(&kernel)?;
+    let texts = text.split("\n\n").filter(|text| !text.trim().is_empty());
+    let with_code = |sample: Stack| Stack {
+        is_emptied: code(&kernel, sample.address).is_some_and(|code| is_way_to(code, sample.address, to_user)),
+        ..sample
+    };
+    texts.map(|text| sample(text, &starts).map(with_code)).collect()
+}
+
+/// The bytes of the kernel from an address on.
+fn code<'a>(kernel: &ElfBytes<'a, LittleEndian>, address: u64) -> Option<&'a [u8]> {
+    let part =
+        kernel.segments()?.iter().find(|part| (part.p_vaddr..part.p_vaddr + part.p_filesz).contains(&address))?;
+    kernel.segment_data(&part).ok()?.get((address - part.p_vaddr) as usize..)
+}
+
+/// Whether the code at an address is the end of `enter_user`: `jmp TARGET`, or `mov rsp, REGISTER` and then this jump.
+/// RBP is already that of the new stack.
+fn is_way_to(code: &[u8], address: u64, target: u64) -> bool {
+    let (code, address) = match code {
+        // REX.W (with or without REX.R), mov r/m64, r64, to RSP.
+        [0x48 | 0x4c, 0x89, mode, rest @ ..] if mode & 0xc7 == 0xc4 => (rest, address + 3),
+        _ => (code, address),
+    };
+    let [0xe9, a, b, c, d, ..] = *code else { return false };
+    (address + 5).wrapping_add_signed(i32::from_le_bytes([a, b, c, d]).into()) == target
 }
 
 /// A sample as it is printed. `starts`: where functions begin.
@@ -95,7 +132,8 @@ fn sample(text: &str, starts: &BTreeSet<u64>) -> Result<Stack> {
     // They were counted from the innermost one.
     not_begun.iter_mut().for_each(|number| *number = frames.len() - 1 - *number);
     let address = address.with_context(|| format!("{text}: no address"))?;
-    Ok(Stack { address, is_inside: true, frames, not_begun, task })
+    let is_at_start = starts.contains(&address);
+    Ok(Stack { address, is_inside: true, frames, not_begun, is_at_start, is_emptied: false, task })
 }
 
 /// The names of tasks by their numbers, as the profile has them.
@@ -124,6 +162,8 @@ pub fn visits(folder: &Path) -> Result<Vec<Stack>> {
                 is_inside: place == "inside",
                 frames: normal(&frames).into_iter().map(str::to_owned).collect(),
                 not_begun: Vec::new(),
+                is_at_start: false,
+                is_emptied: false,
                 task: String::new(),
             });
         }
@@ -198,7 +238,8 @@ fn reason(sample: &Stack, exact: &[String]) -> &'static str {
         _ if sampled.iter().eq(exact.iter().filter(|frame| *frame != NMI)) => NMI_IS_OVER,
         _ if sample.not_begun.iter().any(is_without) => NOT_BEGUN,
         ([.., leaf], _) if is_same_leaf && leaf == SWITCH => SWITCHES,
-        ([leaf], [root, ..]) if is_same_leaf && leaf == TO_USER && root == START => NEW_TASK,
+        ([leaf], [root, ..]) if is_same_leaf && (leaf == TO_USER || sample.is_emptied) && root == START => NEW_TASK,
+        ([leaf], [exact]) if leaf == START && sample.is_at_start && exact.is_empty() => NEW_THREAD,
         ([callers @ .., _], [exact_callers @ .., _, _]) if is_same_leaf && callers == exact_callers => NO_FRAME,
         _ => NO_REASON,
     }
@@ -225,7 +266,8 @@ mod tests {
 
     fn stack(address: u64, frames: &[&str]) -> Stack {
         let frames = frames.iter().map(|&frame| frame.to_owned()).collect();
-        Stack { address, is_inside: true, frames, not_begun: Vec::new(), task: String::new() }
+        let (not_begun, task) = (Vec::new(), String::new());
+        Stack { address, is_inside: true, frames, not_begun, is_at_start: false, is_emptied: false, task }
     }
 
     #[test]
@@ -254,6 +296,20 @@ mod tests {
     }
 
     #[test]
+    fn only_the_end_of_the_way_to_user_code_has_an_empty_stack() {
+        // mov rsp, rbx; jmp 0x1000, at 0x2000, and the same with r14.
+        let jump = |from: u64| [&[0xe9][..], &(0x1000_i32 - from as i32 - 5).to_le_bytes()].concat();
+        for moves in [[0x48, 0x89, 0xdc], [0x4c, 0x89, 0xf4]] {
+            let code = [&moves[..], &jump(0x2003)].concat();
+            assert!(is_way_to(&code, 0x2000, 0x1000) && is_way_to(&code[3..], 0x2003, 0x1000));
+            assert!(!is_way_to(&code, 0x2000, 0x1001) && !is_way_to(&code[..6], 0x2000, 0x1000));
+        }
+        // mov rbp, r14 comes before it: there the stack is whole.
+        let whole = [&[0x4c, 0x89, 0xf5, 0x48, 0x89, 0xdc][..], &jump(0x2006)].concat();
+        assert!(!is_way_to(&whole, 0x2000, 0x1000));
+    }
+
+    #[test]
     fn a_sample_after_one_that_took_long_stands_for_less_work() {
         let visits = [stack(1, &["f"]), stack(2, &["g"]), stack(3, &["g"])];
         let mut exact = Exact::default();
@@ -279,6 +335,17 @@ mod tests {
         assert_eq!(cut.different.into_keys().collect::<Vec<_>>(), [NO_REASON]);
         let lost = compare(&[stack(1, &[TO_USER])], &[stack(1, &["syscall_entry", "f", TO_USER])], &[]).unwrap();
         assert_eq!(lost.different.into_keys().collect::<Vec<_>>(), [NO_REASON]);
+        let emptied = Stack { is_emptied: true, ..stack(1, &["run_user"]) };
+        let exact_of_emptied = [stack(1, &[START, "run", "run_user"])];
+        let new = compare(std::slice::from_ref(&emptied), &exact_of_emptied, &[]).unwrap();
+        assert_eq!(new.different.into_keys().collect::<Vec<_>>(), [NEW_TASK]);
+        let cut = compare(&[Stack { is_emptied: false, ..emptied }], &exact_of_emptied, &[]).unwrap();
+        assert_eq!(cut.different.into_keys().collect::<Vec<_>>(), [NO_REASON]);
+        let first = |is_at_start| {
+            let sample = Stack { is_at_start, ..stack(1, &[START]) };
+            compare(&[sample], &[stack(1, &[""])], &[]).unwrap().different.into_keys().collect::<Vec<_>>()
+        };
+        assert_eq!([first(true), first(false)], [[NEW_THREAD], [NO_REASON]]);
         let over = compare(&[stack(1, &["main", "trap"])], &[stack(1, &["main", NMI, "trap"])], &[]).unwrap();
         assert_eq!(over.different.into_keys().collect::<Vec<_>>(), [NMI_IS_OVER]);
         assert!(compare(&[stack(3, &["main"])], &exact[1..], &[]).is_err());
