@@ -5,7 +5,7 @@
 # append: event-ring-words=262144
 # serial: cost: page fault, record, 
 . /etc/ctl.sh
-echo 160 > /kernel/event-cost || exit 1
+echo 320 > /kernel/event-cost || exit 1
 for cpu in 0 1; do
     words=$(value event.$cpu.ring-words)
     # The sampler CPU has no ring.

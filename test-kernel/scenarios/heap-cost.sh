@@ -2,5 +2,6 @@
 # bench kernel` judges the figures).
 # accel: icount
 # cpus: 2
+# append: event-ring-words=1048576
 # serial: heap: recorded, 
-echo 640 > /kernel/heap-cost
+echo 4000 > /kernel/heap-cost

