@@ -3,7 +3,7 @@
 # folds: profiling.txt.1
 . /etc/profiled.sh
 ctl=/scheme/debug/ctl-profiling
-profiled_start --max-size 24K --rotate 3 || exit 1
+profiled_start --max-size 12K --rotate 9 || exit 1
 echo "hz 2000" > $ctl
 echo start > $ctl
 for i in $(seq 1 12); do
@@ -13,5 +13,5 @@ echo stop > $ctl
 profiled_stop || exit 2
 for file in /root/profiling.txt /root/profiling.txt.1; do
     head -n 1 $file | grep -q kprof-profile || exit 3
-    [ "$(wc -c < $file)" -le 40000 ] || exit 4
+    [ "$(wc -c < $file)" -le 28000 ] || exit 4
 done
