@@ -13,7 +13,7 @@ use kprof::format::event::Event;
 use lock_api::{Mutex, RawMutex};
 
 use super::heap_cost;
-use super::points::{FRAMES, below, frames, hit, set, spent, time_off_cpu};
+use super::points::{self, FRAMES, below, frames, hit, set, spent, time_off_cpu};
 use crate::log;
 use crate::profiling::{self, Watched};
 
@@ -72,25 +72,9 @@ pub fn measure(rounds: u64) {
     }
 }
 
-/// Writes the mean, rounded: instructions are whole, but a reading of the clock can be one off, depending on how many
-/// instructions were executed before. So this number differs from round to round.
 fn mean(kind: &Kind, state: &str, rounds: u64, more: usize) {
-    let mut spent = 0;
-    for round in 0..rounds {
-        x86_64::instructions::interrupts::without_interrupts(|| {
-            let wait = |steps: u64| {
-                (0..steps % 16).for_each(|step| {
-                    black_box(step);
-                })
-            };
-            wait(round);
-            spent -= below(more, round, black_box(kind.without)) as i64;
-            wait(round / 3);
-            spent += below(more, round, black_box(kind.work)) as i64;
-        });
-    }
-    let rounds = rounds.max(1) as i64;
-    log!("cost: {}, {state}, {} instructions", kind.name, (spent + rounds / 2).div_euclid(rounds));
+    let [without, work] = [kind.without, kind.work].map(|work| move |round| below(more, round, black_box(work)));
+    log!("cost: {}, {state}, {} instructions", kind.name, points::more(rounds, without, work));
 }
 
 fn nothing(_: u64) -> u64 {

@@ -8,7 +8,7 @@
 use core::alloc::{GlobalAlloc, Layout};
 use core::hint::black_box;
 
-use super::points::{set, spent};
+use super::points::{set, shift, spent, whole};
 use crate::log;
 use crate::profiling::HEAP;
 
@@ -32,32 +32,25 @@ fn layout() -> Layout {
     black_box(Layout::new::<[u64; BYTES / 8]>())
 }
 
-/// Writes the means, rounded: instructions are whole, but a reading of the clock can be one off, depending on how many
-/// instructions were executed before. So this number differs from round to round.
+/// Writes the means, as [`points::more`](super::points::more) computes them.
 fn mean(what: &str, rounds: u64) {
     let (mut allocating, mut freeing) = (0, 0);
     for round in 0..rounds {
         let layout = layout();
         x86_64::instructions::interrupts::without_interrupts(|| {
-            let wait = |steps: u64| {
-                (0..steps % 16).for_each(|step| {
-                    black_box(step);
-                })
-            };
             let mut block = core::ptr::null_mut();
-            wait(round);
+            shift(round);
             allocating -= spent(|| block = inner_alloc(layout)) as i64;
-            wait(round / 3);
+            shift(round / 3);
             freeing -= spent(|| inner_free(black_box(block), layout)) as i64;
-            wait(round / 5);
+            shift(round / 5);
             allocating += spent(|| block = allocate(layout)) as i64;
-            wait(round / 7);
+            shift(round / 7);
             freeing += spent(|| free(black_box(block), layout)) as i64;
         });
     }
-    let rounds = rounds.max(1) as i64;
-    let whole = |more: i64| (more + rounds / 2).div_euclid(rounds);
-    log!("heap: {what}, {} instructions more for an allocation, {} for a free", whole(allocating), whole(freeing));
+    let [allocation, free] = [allocating, freeing].map(|sum| whole(sum, rounds));
+    log!("heap: {what}, {allocation} instructions more for an allocation, {free} for a free");
 }
 
 /// What the compiler calls for an allocation, if the inner allocator is the global one.

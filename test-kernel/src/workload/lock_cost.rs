@@ -11,7 +11,7 @@ use core::hint::black_box;
 
 use lock_api::{Mutex, RawMutex};
 
-use super::points::{set, spent};
+use super::points::{more, set, spent};
 use crate::log;
 use crate::profiling::RawKernelLock;
 
@@ -28,25 +28,9 @@ pub fn measure(rounds: u64) {
     set("lock.*", "off");
 }
 
-/// Writes the mean, rounded: a reading of the clock can be one off, depending on how many instructions were executed
-/// before. So this number differs from round to round.
-fn mean(what: &str, rounds: u64, [plain, watched]: [fn(); 2]) {
-    let mut more = 0;
-    for round in 0..rounds {
-        x86_64::instructions::interrupts::without_interrupts(|| {
-            let wait = |steps: u64| {
-                (0..steps % 16).for_each(|step| {
-                    black_box(step);
-                })
-            };
-            wait(round);
-            more -= instructions(black_box(plain)) as i64;
-            wait(round / 3);
-            more += instructions(black_box(watched)) as i64;
-        });
-    }
-    let rounds = rounds.max(1) as i64;
-    log!("lock: {what}, {} instructions more", (more + rounds / 2).div_euclid(rounds));
+fn mean(what: &str, rounds: u64, works: [fn(); 2]) {
+    let [plain, watched] = works.map(|work| move |_| instructions(black_box(work)));
+    log!("lock: {what}, {} instructions more", more(rounds, plain, watched));
 }
 
 /// The same code measures both, because the compiler moves instructions between readings of the clock.

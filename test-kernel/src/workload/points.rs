@@ -111,6 +111,37 @@ pub fn time_off_cpu(_: u64) -> u64 {
     })
 }
 
+/// The mean of what `with` returns, less that of what `without` returns: in turns, with interrupts off. Rounded:
+/// instructions are whole, but a reading of the clock can be one off, depending on how many instructions were executed
+/// before. So this number differs from round to round.
+#[inline(always)]
+pub fn more(rounds: u64, without: impl Fn(u64) -> u64, with: impl Fn(u64) -> u64) -> i64 {
+    let mut more = 0;
+    for round in 0..rounds {
+        x86_64::instructions::interrupts::without_interrupts(|| {
+            shift(round);
+            more -= without(round) as i64;
+            shift(round / 3);
+            more += with(round) as i64;
+        });
+    }
+    whole(more, rounds)
+}
+
+/// Executes a few instructions, another number of them for each of sixteen numbers.
+#[inline(always)]
+pub fn shift(number: u64) {
+    (0..number % 16).for_each(|step| {
+        black_box(step);
+    });
+}
+
+/// The mean of `rounds` numbers with this sum, rounded.
+pub fn whole(sum: i64, rounds: u64) -> i64 {
+    let rounds = rounds.max(1) as i64;
+    (sum + rounds / 2).div_euclid(rounds)
+}
+
 /// The instructions of `work`. Those of the measurement are measured without it, and subtracted.
 #[inline(always)]
 pub fn spent(work: impl FnOnce()) -> u64 {
