@@ -320,6 +320,13 @@ impl Boot {
         self.header.get(fact.name()).map(String::as_str)
     }
 
+    /// The trigger of the sampler. A header that is written before the sampler runs has the one that is used until
+    /// then, `timer`; when the sampler starts, a setting in the profile says so.
+    pub fn trigger(&self) -> Option<&str> {
+        let changed = self.settings.iter().rev().find_map(|setting| setting.name.strip_prefix(b"trigger "));
+        changed.and_then(|name| str::from_utf8(name).ok()).or_else(|| self.fact(Fact::Trigger))
+    }
+
     /// A fact of the header as a decimal number.
     pub fn number(&self, fact: Fact) -> Option<u64> {
         self.fact(fact)?.trim().parse().ok()

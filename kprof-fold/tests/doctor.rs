@@ -3,7 +3,7 @@
 
 mod sealed;
 
-use sealed::sealed;
+use sealed::{names, sealed};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
@@ -95,6 +95,20 @@ fn a_sampler_that_sleeps_too_long_is_told_from_one_that_is_not_alone() {
     assert!(long.contains("the sampler sleeps too long: 0.039 s where it asked for 0.010 s"), "{long}");
     let busy = doctor("busy", &slow(" sleep-asked=10000000 sleep-late=100000"));
     assert!(busy.contains("is the sampler CPU alone?") && !busy.contains("sleeps too long"), "{busy}");
+}
+
+#[test]
+fn the_trigger_is_that_of_the_sampler_even_if_the_header_is_older() {
+    // The first header of a serial log can be written before the sampler runs.
+    let at_boot =
+        profile(&stacks(&[WELL]), "").replace("# hz 1000", "# hz 4000").replace("trigger nmi", "trigger timer");
+    let own = doctor("own-timer", &at_boot);
+    assert!(own.contains("the timer has to come several times as often"), "{own}");
+    let later = at_boot.replacen("# batch", &format!("{}# batch", names("# setting tsc=1 value=trigger%20nmi\n")), 1);
+    let sampled = doctor("later-sampler", &later);
+    assert!(sampled.contains("is the sampler CPU alone?") && !sampled.contains("the timer has to"), "{sampled}");
+    let page = said("later-page", "html", &later);
+    assert!(page.contains("<dt>Trigger</dt><dd>nmi</dd>"), "no trigger nmi");
 }
 
 #[test]

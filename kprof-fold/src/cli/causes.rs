@@ -53,10 +53,7 @@ pub fn stacks(opened: &Opened<Tally>, found: &mut Vec<String>) {
 pub fn not_reached(boot: &Boot) -> String {
     const LEFT: &str =
         "The trigger ipi needs none of this, and has no samples of code that runs with interrupts masked";
-    // A header that is written before the sampler runs has the trigger that is used until then.
-    let changed = boot.settings.iter().rev().find_map(|setting| setting.name.strip_prefix(b"trigger "));
-    let changed = changed.and_then(|trigger| str::from_utf8(trigger).ok());
-    match (changed.or(boot.fact(Fact::Trigger)).unwrap_or("nmi"), boot.fact(Fact::Arch).unwrap_or("x86_64")) {
+    match (boot.trigger().unwrap_or("nmi"), boot.fact(Fact::Arch).unwrap_or("x86_64")) {
         ("nmi", "aarch64") => format!(
             "its FIQ entry is not reached. Does the core mask FIQs, or does the GIC give the kernel no group 0? {LEFT}"
         ),
@@ -155,7 +152,7 @@ pub fn anchor_outside_text(boot: &Boot) -> Option<String> {
 
 /// Names the cause of a rate that is not reached.
 pub fn slow(boot: &Boot) -> String {
-    if boot.fact(Fact::Trigger) == Some("timer") {
+    if boot.trigger() == Some("timer") {
         return "the timer has to come several times as often, or to be set to when the next tick is due".to_owned();
     }
     // These counters are the sampler's, so they are the same in every CPU's account.

@@ -248,6 +248,7 @@ impl Lines {
 /// The reasons why lines may be inexact.
 fn roughness(profile: &Profile) -> Vec<&'static str> {
     let says = |fact, value| profile.boots.iter().any(|boot| boot.fact(fact) == Some(value));
+    let sampled_by = |trigger| profile.boots.iter().any(|boot| boot.trigger() == Some(trigger));
     let notes = [
         (
             says(Fact::Accel, "tcg"),
@@ -257,11 +258,8 @@ fn roughness(profile: &Profile) -> Vec<&'static str> {
             says(Fact::Clock, "instructions"),
             "time is counted in instructions: a slow instruction weighs no more than a fast one",
         ),
-        (
-            says(Fact::Trigger, "ipi"),
-            "places are rough: time with interrupts off appears at the instruction that turns them on",
-        ),
-        (says(Fact::Trigger, "published"), "places are entries into the kernel, not instructions"),
+        (sampled_by("ipi"), "places are rough: time with interrupts off appears at the instruction that turns them on"),
+        (sampled_by("published"), "places are entries into the kernel, not instructions"),
     ];
     notes.into_iter().filter(|(applies, _)| *applies).map(|(_, note)| note).collect()
 }

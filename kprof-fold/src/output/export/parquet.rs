@@ -71,9 +71,9 @@ const BOOTS: &str = "message boots {
 fn boots(input: &Input<'_>, profile: &Profile, about: &About<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut table = Table::new(BOOTS, out)?;
     for boot in &profile.boots {
-        let fact = |fact| boot.fact(fact).unwrap_or_default();
         let build = about.build.or(input.build_id.as_deref()).unwrap_or_default();
-        let texts = [boot.id(), about.machine, build, fact(Fact::Trigger), fact(Fact::Clock)];
+        let trigger = boot.trigger().unwrap_or_default();
+        let texts = [boot.id(), about.machine, build, trigger, boot.fact(Fact::Clock).unwrap_or_default()];
         table.row(texts.map(|name| text(&visible(name))), [input.period_ns as i64])?;
     }
     table.finish()

@@ -185,7 +185,7 @@ fn rows(input: &Input<'_>) -> Vec<(&'static str, String)> {
     row("Samples", Some(format!("{samples}; {lost} lost ({part:.2} %)")));
     row("Rate", fact(Fact::Hz).map(|hz| format!("{hz} per second and CPU")));
     row("Event", fact(Fact::Event).map(str::to_owned));
-    row("Trigger", fact(Fact::Trigger).map(str::to_owned));
+    row("Trigger", boots.iter().find_map(Boot::trigger).map(str::to_owned));
     let ghz = input.tsc_hz / 1e9;
     row("Clock", Some(format!("TSC, {ghz:.3} GHz{notes}")));
     row("Boots", (boots.len() > 1).then(|| boots.iter().map(Boot::id).collect::<Vec<_>>().join(", ")));
