@@ -79,6 +79,8 @@ pub enum RegisterError {
     PointsTaken(usize),
     /// Another heap of this kernel is registered, or this one is for the second time.
     HeapTwice,
+    /// The profiler has memory for probes already, or the memory belongs to another profiler.
+    ProbesTwice,
     /// The number of places for allocations is not a power of two, or is less than 64.
     HeapPlaces(usize),
 }
@@ -91,6 +93,7 @@ impl fmt::Display for RegisterError {
             Self::Memory(bad) => write!(f, "ring memory: {bad}"),
             Self::PointsTaken(cpu) => write!(f, "the memory for the points of cpu {cpu} belongs to another CPU"),
             Self::HeapTwice => f.write_str("a heap is registered already, and there is only one"),
+            Self::ProbesTwice => f.write_str("there is memory for probes already, or another profiler has this memory"),
             Self::HeapPlaces(count) => {
                 write!(f, "{count} places for allocations: it must be a power of two of at least 64")
             }

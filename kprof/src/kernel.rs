@@ -174,6 +174,20 @@ pub unsafe trait Kernel: Sync + 'static {
         let _ = lockup;
     }
 
+    /// For dynamic probes ([`crate::Profiler::on_breakpoint`]): writes one byte of the kernel's code, through a mapping
+    /// of the same memory that is writable and not executable. Every CPU that fetches the instruction later executes
+    /// the new byte. Returns `false` if that is impossible at this address.
+    ///
+    /// Runs in: ordinary code, with locks of the profiler held. The default has no such mapping.
+    ///
+    /// # Safety
+    /// `address` lies in [`crate::Config::text`]. `byte` is what the instruction there begins with, or an `int3` in its
+    /// place, and the breakpoint handler calls [`crate::Profiler::on_breakpoint`].
+    unsafe fn patch(&self, address: u64, byte: u8) -> bool {
+        let _ = (address, byte);
+        false
+    }
+
     /// Called when a ring is half full, or the meta stream a quarter: wake the readers that wait in `wait MS`.
     ///
     /// Runs in: the sampler CPU, ordinary code; with [`crate::Trigger::Timer`] the timer's interrupt. The default does
@@ -223,6 +237,17 @@ pub struct Registers {
     pub from_user: bool,
     /// Whether interrupts were on (NMIs and their like do not count).
     pub interrupts_on: bool,
+}
+
+/// What a breakpoint exception has interrupted, for [`crate::Profiler::on_breakpoint`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Breakpoint {
+    /// The program counter that the processor has saved: the address after the `int3`.
+    pub pc: u64,
+    /// The stack pointer.
+    pub sp: u64,
+    /// The frame pointer.
+    pub fp: u64,
 }
 
 /// What an entry stub saved, in the kernel's own form. The usual sample needs only a few of the registers, and

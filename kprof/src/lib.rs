@@ -66,6 +66,10 @@ mod parts;
 mod patience;
 #[cfg(feature = "profiling")]
 mod points;
+#[cfg(all(feature = "profiling", feature = "probes"))]
+mod probes;
+#[cfg(not(all(feature = "profiling", feature = "probes")))]
+mod probes_off;
 #[cfg(feature = "profiling")]
 mod published;
 #[cfg(all(feature = "profiling", feature = "records"))]
@@ -114,8 +118,8 @@ pub use heap::Alloc;
 #[cfg(not(all(feature = "profiling", feature = "heap")))]
 pub use heap_off::{Alloc, AllocSample};
 pub use kernel::{
-    CallerEntryFrame, ControlDone, EntryFrame, Event, Image, Interrupted, Kernel, NmiToken, Outcome, OverflowTick,
-    Published, Registers, Task, TaskState, TimerTick,
+    Breakpoint, CallerEntryFrame, ControlDone, EntryFrame, Event, Image, Interrupted, Kernel, NmiToken, Outcome,
+    OverflowTick, Published, Registers, Task, TaskState, TimerTick,
 };
 #[cfg(all(feature = "profiling", feature = "locks"))]
 pub use locks::RawLock;
@@ -124,6 +128,10 @@ pub use locks_off::RawLock;
 pub use lockup::Lockup;
 #[cfg(not(feature = "profiling"))]
 pub use points_off::{Point, PointCounts};
+#[cfg(all(feature = "profiling", feature = "probes"))]
+pub use probes::ProbeMemory;
+#[cfg(not(all(feature = "profiling", feature = "probes")))]
+pub use probes_off::ProbeMemory;
 pub use profiled::Profiled;
 pub use profiler::{DEFAULT_RING_WORDS, ENABLED, Profiler};
 pub use publisher::Publisher;

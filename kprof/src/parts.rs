@@ -12,6 +12,8 @@ pub(crate) const EVENTS: bool = cfg!(feature = "events");
 pub(crate) const LOCKUP: bool = cfg!(feature = "lockup");
 /// The counts of points.
 pub(crate) const POINTS: bool = cfg!(feature = "points");
+/// Dynamic probes; on x86_64 only.
+pub(crate) const PROBES: bool = cfg!(all(feature = "probes", target_arch = "x86_64"));
 /// Records of single hits of points, with their stacks.
 pub(crate) const RECORDS: bool = cfg!(feature = "records");
 /// The flight recorder: mode overwrite, `freeze` and `thaw`.
@@ -27,6 +29,7 @@ pub(crate) mod name {
     pub(crate) const EVENTS: &str = "events";
     pub(crate) const LOCKUP: &str = "lockup";
     pub(crate) const POINTS: &str = "points";
+    pub(crate) const PROBES: &str = "probes";
     pub(crate) const RECORDS: &str = "records";
     pub(crate) const RECORDER: &str = "recorder";
     pub(crate) const EXPORT: &str = "export";

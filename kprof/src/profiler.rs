@@ -4,17 +4,21 @@
 //! In: the kernel's hooks, memory, choices. Out: each method is one call of its stage, in the stage's file. Runs in:
 //! each method says where. With the feature off every method does nothing, calls no closure, and adds no byte to the
 //! kernel.
-#![cfg_attr(not(all(feature = "profiling", feature = "records")), allow(unused_variables))]
+#![cfg_attr(not(all(feature = "profiling", feature = "records", feature = "probes")), allow(unused_variables))]
 
 use crate::check::CheckError;
 use crate::config::Setup;
 use crate::errors::{ExportError, InitError, ReadError, RegisterError, StateError};
 use crate::files::{ControlFile, StreamFile};
-use crate::kernel::{Event, Image, Interrupted, Kernel, NmiToken, Outcome, OverflowTick, Registers, TimerTick};
+use crate::kernel::{
+    Breakpoint, Event, Image, Interrupted, Kernel, NmiToken, Outcome, OverflowTick, Registers, TimerTick,
+};
+#[cfg(all(feature = "profiling", feature = "probes"))]
+use crate::probes;
 use crate::publisher::Publisher;
 #[cfg(all(feature = "profiling", feature = "records"))]
 use crate::records;
-use crate::{Point, PointCounts, TaskState, TaskTimes};
+use crate::{Point, PointCounts, ProbeMemory, TaskState, TaskTimes};
 #[cfg(feature = "profiling")]
 use crate::{
     check,
@@ -251,6 +255,40 @@ impl<K: Kernel> Profiler<K> {
                 points::hit(&self.instance, point, weight, &arguments);
             }
         }; else ());
+    }
+
+    /// Gives the profiler memory for dynamic probes (the ctl command `probe`). Does nothing with the feature
+    /// `profiling` or `probes` off. Runs in: ordinary code, once.
+    ///
+    /// # Errors
+    /// [`RegisterError::ProbesTwice`].
+    #[cfg_attr(not(feature = "profiling"), inline(always))]
+    pub fn register_probes<const FUNCTIONS: usize, const PLACES: usize, const CALLS: usize>(
+        &'static self,
+        memory: &'static ProbeMemory<FUNCTIONS, PLACES, CALLS>,
+    ) -> Result<(), RegisterError> {
+        #[cfg(all(feature = "profiling", feature = "probes"))]
+        return probes::register(&self.instance, memory);
+        #[cfg(not(all(feature = "profiling", feature = "probes")))]
+        Ok(())
+    }
+
+    /// Handles a breakpoint exception in kernel code (`int3`), if a probe has caused it: counts the call that begins or
+    /// ends, and sets `at` to what the registers are after the instruction that the `int3` replaces. `false`, with
+    /// nothing changed, if no probe has caused it; the kernel then does what it does with other breakpoints. Always
+    /// `false` with the feature `probes` off. Runs in: the breakpoint handler, interrupts off, never in an NMI.
+    ///
+    /// # Safety
+    /// `at` is what a breakpoint exception in kernel code has interrupted on this CPU, and interrupts have been off
+    /// since. The eight bytes below the interrupted stack pointer are not in use: the entry stub has moved what the
+    /// processor saved there further down. The stub returns with the registers in `at`.
+    #[inline(always)]
+    pub unsafe fn on_breakpoint(&'static self, at: &mut Breakpoint) -> bool {
+        #[cfg(all(feature = "profiling", feature = "probes"))]
+        // SAFETY: the caller's promise.
+        return unsafe { probes::on_breakpoint(&self.instance, at) };
+        #[cfg(not(all(feature = "profiling", feature = "probes")))]
+        false
     }
 
     /// Says that a task was created. Until [`Profiler::woken`] or [`Profiler::switched`] is called for it, its time

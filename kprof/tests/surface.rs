@@ -9,11 +9,11 @@ use core::fmt::Write;
 use core::ops::Range;
 use kprof::clock::{BadSleep, Calibration, Moment, Reference, ticks_to_ns};
 use kprof::{
-    Alloc, AllocSample, BadMemory, Bytes, CallerEntryFrame, CheckError, Clock, CommandError, Config, ControlDone,
-    ControlError, ControlFile, CountedEvent, CpuSet, CpuSlot, DEFAULT_RING_WORDS, ENABLED, EntryFrame, Event,
-    ExportError, Image, InitError, Interrupted, Kernel, Lockup, Mode, NmiToken, Outcome, OverflowTick, Point,
-    PointCounts, Profiled, Profiler, Published, Publisher, RawLock, ReadError, RegisterError, Registers, Setup,
-    StateError, StreamFile, StreamName, Task, TaskState, TaskTimes, TimerTick, Trigger, Unit,
+    Alloc, AllocSample, BadMemory, Breakpoint, Bytes, CallerEntryFrame, CheckError, Clock, CommandError, Config,
+    ControlDone, ControlError, ControlFile, CountedEvent, CpuSet, CpuSlot, DEFAULT_RING_WORDS, ENABLED, EntryFrame,
+    Event, ExportError, Image, InitError, Interrupted, Kernel, Lockup, Mode, NmiToken, Outcome, OverflowTick, Point,
+    PointCounts, ProbeMemory, Profiled, Profiler, Published, Publisher, RawLock, ReadError, RegisterError, Registers,
+    Setup, StateError, StreamFile, StreamName, Task, TaskState, TaskTimes, TimerTick, Trigger, Unit,
 };
 use std::alloc::System;
 
@@ -77,6 +77,7 @@ impl Profiled for Port {
 static PROFILER: Profiler<Port> = Profiler::new(Port);
 static POINT: Point = Point::new("surface.point", Unit::Count);
 static COUNTS: [PointCounts; 1] = [const { PointCounts::new() }; 1];
+static PROBES: ProbeMemory<1, 4, 1> = ProbeMemory::new();
 static HEAP: Alloc<System, Port> = Alloc::new(System, &PROFILER);
 static ALLOC_SAMPLES: [AllocSample; 64] = [const { AllocSample::new() }; 64];
 static LOCK: lock_api::Mutex<RawLock<spin::Mutex<()>, Port>, u64> = lock_api::Mutex::new(0);
@@ -129,6 +130,11 @@ fn every_call_may_stay_with_the_feature_off() {
     *LOCK.lock() += 1;
     let is_inner = size_of::<RawLock<spin::Mutex<()>, Port>>() == size_of::<spin::Mutex<()>>();
     assert_eq!(is_inner, !cfg!(all(feature = "profiling", feature = "locks")));
+    let done: Result<(), RegisterError> = PROFILER.register_probes(&PROBES);
+    assert_eq!(done, Ok(()));
+    let mut breakpoint = Breakpoint { pc: 1, sp: 8, fp: 8 };
+    // SAFETY: no probe is planted, so nothing is read or changed.
+    assert!(!unsafe { PROFILER.on_breakpoint(&mut breakpoint) });
     PROFILER.hit(&POINT, 1);
     PROFILER.hit_with(&POINT, 1, [2, 3]);
     assert!(!POINT.is_on(), "no point is on before a command");

@@ -46,6 +46,9 @@ struct Plan {
     /// `copy 1` begins the reading of copies, or `copy 0` ends it.
     copies: bool,
     acknowledges: bool,
+    /// What the `probe` commands need.
+    #[cfg(feature = "probes")]
+    probes: crate::probes::Planned,
     /// The number of `event` commands.
     events: usize,
     flushes: bool,
@@ -139,6 +142,8 @@ fn carry_out(
             shared.write_points();
         }
         set_points(bytes);
+        #[cfg(feature = "probes")]
+        set_probes(shared, bytes, plan.has_lease);
         if plan.state_before == State::Stopped && plan.state == State::Running {
             shared.forget_events();
         }
@@ -173,6 +178,8 @@ impl Plan {
             copies: false,
             has_lease: shared.with_lease(|lease| lease.is_some_and(|lease| lease.holder == file.id)),
             acknowledges: false,
+            #[cfg(feature = "probes")]
+            probes: crate::probes::Planned::default(),
             events: 0,
             flushes: false,
             done: ControlDone { wait_ms: None, wants_names: false, wants_times: false },
@@ -277,6 +284,18 @@ impl Plan {
                 return Err(CommandError::State("at most 16 choices for points: `event * off` removes all"));
             }
             Command::Event(..) => self.events += 1,
+            Command::Probe(_) | Command::Unprobe(_) if !parts::PROBES => {
+                return Err(CommandError::NotCompiledIn(name::PROBES));
+            }
+            #[cfg(feature = "probes")]
+            Command::Probe(places) => shared.check_probe(places, &mut self.probes)?,
+            #[cfg(feature = "probes")]
+            Command::Unprobe(Some(address)) if !shared.has_probe(address) => {
+                return Err(CommandError::State("there is no probe on that function"));
+            }
+            #[cfg(not(feature = "probes"))]
+            Command::Probe(_) => {}
+            Command::Unprobe(_) => {}
             Command::Flush => self.flushes = true,
             Command::Cpus(_) | Command::Mark(_) => {}
         }
@@ -360,6 +379,15 @@ fn set_points(bytes: &[u8]) {
     }
 }
 
+#[cfg(feature = "probes")]
+fn set_probes(shared: &Shared, bytes: &[u8], has_lease: bool) {
+    let commands = || lines(bytes).filter_map(|(_, command)| command.ok());
+    if has_lease && commands().any(|command| matches!(command, Command::Probe(_))) {
+        shared.probes.end_with_lease.store(true, Ordering::Relaxed);
+    }
+    shared.set_probes(commands());
+}
+
 /// Notes in the lease what its holder has set.
 fn note_lease(file: &OpenControl, plan: &Plan) {
     let shared = file.shared;
@@ -430,6 +458,7 @@ fn key(command: &Command<'_>) -> Key {
         Command::Cpus(_) => Key::CPUS,
         Command::Event(..) => Key::POINTS,
         Command::Protocol(_) | Command::Copy(_) | Command::Lease => Key::empty(),
+        Command::Probe(_) | Command::Unprobe(_) => Key::empty(),
         Command::Start | Command::Stop | Command::Freeze | Command::Thaw => Key::empty(),
         Command::Mark(_) | Command::Flush | Command::Ack(..) | Command::WaitMs(_) => Key::empty(),
     }

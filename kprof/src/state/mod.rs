@@ -92,6 +92,9 @@ pub(crate) struct Shared {
     pub(crate) points_taker: spin::Mutex<()>,
     /// Why the kernel's tasks are blocked, by number; known from the first call of its scheduler on.
     pub(crate) wait_reasons: spin::Once<&'static [&'static str]>,
+    /// The dynamic probes.
+    #[cfg(feature = "probes")]
+    pub(crate) probes: crate::probes::Probes,
     /// Held while the counts of events by task are taken.
     pub(crate) events_taker: spin::Mutex<()>,
 }
@@ -119,6 +122,8 @@ impl Shared {
             export_sequence: AtomicU64::new(0),
             points_taker: spin::Mutex::new(()),
             wait_reasons: spin::Once::new(),
+            #[cfg(feature = "probes")]
+            probes: crate::probes::Probes::new(),
             events_taker: spin::Mutex::new(()),
         }
     }

@@ -33,6 +33,9 @@ pub struct CpuSlot {
     pub(crate) copier: Copier,
     #[cfg(feature = "locks")]
     pub(crate) waits_for: WaitsFor,
+    /// A hit of a probe is in progress on this CPU.
+    #[cfg(feature = "probes")]
+    pub(crate) in_probe: AtomicBool,
     /// The ring for records of hits, and its readers.
     pub(crate) records: Records,
     /// A profiler has taken this slot, so no other one can.
@@ -120,6 +123,8 @@ impl CpuSlot {
             copier: Copier::new(),
             #[cfg(feature = "locks")]
             waits_for: WaitsFor::new(),
+            #[cfg(feature = "probes")]
+            in_probe: AtomicBool::new(false),
             records: Records::new(),
             is_taken: AtomicBool::new(false),
             is_registered: AtomicBool::new(false),

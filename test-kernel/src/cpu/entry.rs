@@ -93,6 +93,9 @@ global_asm!(
 .macro trap_stub vector
   .align {stub_bytes}
   trap_stub_\vector:
+  .if \vector == 3
+    jmp breakpoint_entry
+  .else
   .if \vector < 32
     .if ({with_error} >> \vector) & 1
       save_head {page} + 0x200 + \vector, 1
@@ -103,6 +106,7 @@ global_asm!(
     save_head {page} + 0x100 + \vector, 0
   .endif
     jmp trap_common
+  .endif
   .type trap_stub_\vector, @function
   .size trap_stub_\vector, . - trap_stub_\vector
 .endm
@@ -130,6 +134,33 @@ trap_return:
     restore_and_return trap
 .type trap_return, @function
 .size trap_return, . - trap_return
+
+.align 16
+.global breakpoint_entry
+breakpoint_entry:
+// In kernel code the hardware frame is moved six words down. A probe emulates `push rbp`, which writes to the word
+// below the interrupted RSP, where the processor has put its frame.
+    test byte ptr [rsp + 8], 3
+    jnz 2f
+    push 0
+  .rept 5
+    push qword ptr [rsp + 40]
+  .endr
+2:
+.Lbreakpoint_moved:
+    save_head {page} + 0x203, 0
+    cld
+    save_rest
+    mov rdi, rsp
+    call breakpoint_enter
+    test al, al
+    jnz trap_return
+    mov rdi, rsp
+    call trap_enter
+    jmp trap_return
+.Lbreakpoint_end:
+.type breakpoint_entry, @function
+.size breakpoint_entry, . - breakpoint_entry
 
 .align 16
 .global syscall_entry
@@ -214,6 +245,9 @@ nmi_entry:
 entry_places:
     .quad trap_stub_0, .Lentry_stubs_end - trap_stub_0, .Ltrap_popped, .Ltrap_iretq, .Lsyscall_popped
     .quad .Lsyscall_iretq, .Lnmi_popped, .Lnmi_iretq, .Lsyscall_saved
+.global breakpoint_places
+breakpoint_places:
+    .quad breakpoint_entry, .Lbreakpoint_moved, .Lbreakpoint_end
 .global trap_stub_table
 trap_stub_table:
 .altmacro
@@ -312,6 +346,7 @@ unsafe extern "C" {
     fn syscall_entry();
     fn nmi_entry();
     static entry_places: [u64; 9];
+    static breakpoint_places: [u64; 3];
 }
 
 /// How far the hardware frame is above RSP at each instruction of `save_head`, by the offset of the instruction. The
@@ -319,6 +354,9 @@ unsafe extern "C" {
 const HEAD: [(u64, u64); 5] = [(0, 0), (5, 8), (6, 16), (7, 24), (9, 24)];
 /// As [`HEAD`], if the processor has pushed an error code.
 const HEAD_WITH_ERROR: [(u64, u64); 5] = [(0, 8), (1, 16), (2, 24), (6, 24), (15, 24)];
+
+/// The same for the instructions that move the hardware frame of a breakpoint. After them comes a `save_head`.
+const MOVE: [(u64, u64); 8] = [(0, 0), (5, 0), (7, 0), (9, 8), (13, 16), (17, 24), (21, 32), (25, 40)];
 
 /// Whether an address is code of a stub. Callable in an NMI.
 #[inline(always)]
@@ -359,6 +397,15 @@ pub fn frame_at(at: &Registers) -> Option<EntryFrame> {
             _ => Marker::Syscall,
         };
         return on_stack(marker, above);
+    }
+    // SAFETY: constant data of the assembly above.
+    let [breakpoint, moved, breakpoint_end] = unsafe { breakpoint_places };
+    if (breakpoint..moved).contains(&rip) {
+        let above = MOVE.iter().find(|(offset, _)| *offset == rip - breakpoint).map(|(_, above)| *above);
+        return above.and_then(|above| on_stack(Marker::Exception(3), above));
+    }
+    if (moved..breakpoint_end).contains(&rip) {
+        return in_head(Marker::Exception(3), &HEAD, rip - moved);
     }
     if (address(syscall_entry)..syscall_saved).contains(&rip) {
         // `syscall` leaves the user's RIP in rcx.

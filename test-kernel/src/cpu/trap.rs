@@ -51,6 +51,13 @@ extern "C" fn trap_enter(frame: &mut TrapFrame) {
     profiling::leave(frame, before);
 }
 
+/// A breakpoint. `true` if a probe has caused it; everything is done then. Its own entry, because no function that is
+/// called before the profiler may have a probe.
+#[unsafe(no_mangle)]
+extern "C" fn breakpoint_enter(frame: &mut TrapFrame) -> bool {
+    !frame.is_user() && profiling::on_breakpoint(frame)
+}
+
 #[inline(never)]
 fn interrupt(vector: u8, frame: &TrapFrame) {
     // The cost of counting depends on the number of tasks, so interrupts of work whose instructions are counted are

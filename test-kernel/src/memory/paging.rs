@@ -80,6 +80,20 @@ pub fn build_id() -> &'static [u8] {
     unsafe { core::slice::from_raw_parts((start + bytes.min(16)) as *const u8, bytes.saturating_sub(16)) }
 }
 
+/// Writes a byte of the kernel's code, in the direct map. `false` if the address is not code of the kernel's image.
+///
+/// # Safety
+/// The byte must be right in every state in which another CPU may execute the code.
+pub unsafe fn write_code(address: u64, byte: u8) -> bool {
+    let (start, end) = text_range();
+    let is_code = (start..end).contains(&address);
+    if is_code {
+        // SAFETY: the image is in the direct map, and the caller vouches for the byte.
+        unsafe { ptr::write_volatile(phys_to_virt(address - KERNEL_BASE) as *mut u8, byte) };
+    }
+    is_code
+}
+
 /// The address of the function where the kernel begins.
 pub fn kmain_address() -> u64 {
     kmain as *const () as u64

@@ -12,6 +12,7 @@ mod locks;
 pub mod places;
 mod points;
 mod port;
+mod probes;
 mod system_calls;
 mod waits;
 
@@ -25,5 +26,6 @@ pub use locks::RawKernelLock;
 pub use locks::{RawNamedLock, Watched};
 pub use points::{block_read, block_written, null_written, page_fault_begins, page_fault_ends};
 pub use port::{PROFILER, READERS, init, on_nmi};
+pub use probes::on_breakpoint;
 pub use system_calls::{syscall_begins, syscall_ends};
 pub use waits::{TaskTimes, task_created, task_resumed, task_switched, task_times, task_woken};

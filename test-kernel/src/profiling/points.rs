@@ -7,7 +7,7 @@ use kprof::format::block::{self, Request};
 use kprof::{DEFAULT_RING_WORDS, ENABLED, Point, PointCounts, Unit};
 
 use super::port::PROFILER;
-use super::system_calls;
+use super::{probes, system_calls};
 use crate::cpu::{MAX_CPUS, clock};
 use crate::info::info;
 use crate::{log, memory};
@@ -22,8 +22,8 @@ static BLOCK_READ: Point = Point::new(block::READ, Unit::Nanoseconds);
 static BLOCK_WRITE: Point = Point::new(block::WRITE, Unit::Nanoseconds);
 
 /// How many points this kernel has: its own four, that of the workload `points`, three of what threads wait for, two
-/// of the heap, two of locks, and those of system calls.
-const POINTS: usize = 12 + system_calls::POINTS;
+/// of the heap, two of locks, those of system calls, and one for each function that can have a probe.
+const POINTS: usize = 12 + system_calls::POINTS + probes::FUNCTIONS;
 static COUNTS: [[PointCounts; POINTS]; MAX_CPUS] = [const { [const { PointCounts::new() }; POINTS] }; MAX_CPUS];
 
 /// Gives a CPU its memory.

@@ -140,6 +140,13 @@ unsafe impl Kernel for Port {
         let _ = writeln!(out, "kprof: {lockup}").and_then(|()| lockup.export(&mut out));
     }
 
+    /// Called for a dynamic probe, in ordinary code. All memory is mapped a second time, writable and not executable.
+    /// Without this function there are no probes.
+    unsafe fn patch(&self, address: u64, byte: u8) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { paging::write_code(address, byte) }
+    }
+
     /// Called on the sampler CPU: a reader that waits in `wait MS` has something to read. Without this function the
     /// daemon polls.
     fn wake_reader(&self) {
@@ -177,6 +184,7 @@ pub fn init() {
     if let Err(error) = done {
         log!("kprof: nothing is sampled: {error}");
     }
+    super::probes::register();
     PROFILER.image(&Image { name: "kernel", load: text.0, text, build_id: paging::build_id() });
 }
 

@@ -33,6 +33,8 @@ mod pages;
 #[cfg(feature = "profiling")]
 mod points;
 #[cfg(feature = "profiling")]
+mod probe_cost;
+#[cfg(feature = "profiling")]
 mod registers;
 #[cfg(feature = "profiling")]
 pub mod stuck;
@@ -92,6 +94,8 @@ pub fn folder(mount_share: fn() -> Option<()>) -> Arc<dyn Node> {
         ("event-cost", |text| rounds(text, event_cost::measure)),
         #[cfg(feature = "profiling")]
         ("heap-cost", |text| rounds(text, heap_cost::measure)),
+        #[cfg(feature = "profiling")]
+        ("probe-cost", |text| rounds(text, probe_cost::measure)),
         #[cfg(feature = "profiling")]
         ("leak", |text| rounds(text, leak::allocate)),
         #[cfg(feature = "profiling")]

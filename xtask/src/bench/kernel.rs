@@ -12,6 +12,7 @@ mod locks;
 mod machine;
 mod overhead;
 mod perf;
+mod probes;
 mod slowdown;
 
 use std::process::{Command, ExitCode};
@@ -36,7 +37,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     turns: u32,
     /// Only goals whose group has this in its name: native, handler, points, heap, events, overhead,
-    /// overhead-linux, locks, boot, dd, lost
+    /// overhead-linux, locks, probes, boot, dd, lost
     #[arg(long, default_value = "")]
     filter: String,
     /// Installs nothing: says what is missing instead
@@ -59,7 +60,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         native_instructions(&mut goals, install)?;
         native_time(&mut goals)?;
     }
-    if ["handler", "points", "heap", "events", "overhead", "overhead-linux", "locks", "boot", "dd", "lost"]
+    if ["handler", "points", "heap", "events", "overhead", "overhead-linux", "locks", "probes", "boot", "dd", "lost"]
         .into_iter()
         .any(wanted)
     {
@@ -85,6 +86,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         if wanted("locks") {
             locks::cost(&mut goals, &parts, &on)?;
+        }
+        if wanted("probes") {
+            probes::cost(&mut goals, &parts, &on)?;
         }
         if wanted("dd") {
             dd::slowdown(&mut goals, &parts, &on, arguments.turns, install)?;

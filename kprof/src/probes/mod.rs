@@ -1,0 +1,144 @@
+//! Dynamic probes: calls of any function of the running kernel are counted, timed and recorded, without a new build.
+//!
+//! In: the ctl commands `probe` and `unprobe`; the kernel's breakpoint exceptions. Out: hits of a point for each
+//! function, named by its address: one hit for each call, when the call ends, weighted with its time. Runs in: `plant`
+//! in ordinary code, under the writer's lock; `hit` in the breakpoint handler, with interrupts off, never in an NMI.
+//!
+//! ```text
+//! plant: int3 in place of `push rbp`, `ret` and tail `jmp` ─► hit: places ─► calls (when it began) ─► point
+//!                                                                └► emulates the instruction that int3 replaces
+//! ```
+//!
+//! A place never leaves the table, so a CPU that has executed an `int3` finds it there even if the `int3` has been
+//! removed meanwhile. Only the emulated instruction is executed then.
+
+mod calls;
+mod hit;
+mod memory;
+mod places;
+mod plant;
+#[cfg(test)]
+mod tests;
+
+use crate::clock::ticks_to_ns;
+use crate::kernel::Kernel;
+use crate::state::Instance;
+use calls::CallSet;
+pub(crate) use hit::on_breakpoint;
+use memory::Memory;
+pub use memory::ProbeMemory;
+use places::Place;
+pub(crate) use plant::{Planned, register};
+
+use crate::format::point::Unit;
+use crate::state::points::Point;
+use core::fmt::Write;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// The state of all probes.
+pub(crate) struct Probes {
+    memory: spin::Once<Installed>,
+    /// Nanoseconds in a TSC tick, as a number of 2^-32; set before the first probe is planted. A division takes a third
+    /// of the time of a hit.
+    ns_per_tick: AtomicU64,
+    /// Probes were put on functions through the control file that holds the lease, so they end with it.
+    pub(crate) end_with_lease: AtomicBool,
+}
+
+/// The memory of the probes, and what they need of the kernel.
+#[derive(Clone, Copy)]
+struct Installed {
+    memory: Memory,
+    text: &'static dyn KernelText,
+}
+
+impl Probes {
+    pub(crate) const fn new() -> Self {
+        Self { memory: spin::Once::new(), ns_per_tick: AtomicU64::new(0), end_with_lease: AtomicBool::new(false) }
+    }
+
+    fn set_clock(&self, tsc_hz: u64) {
+        self.ns_per_tick.store(ticks_to_ns(1 << 32, tsc_hz), Ordering::Relaxed);
+    }
+
+    /// The nanoseconds between two readings of the TSC.
+    #[inline(always)]
+    fn ns_between(&self, begun_tsc: u64, now_tsc: u64) -> u64 {
+        let ticks = u128::from(now_tsc.wrapping_sub(begun_tsc));
+        ((ticks * u128::from(self.ns_per_tick.load(Ordering::Relaxed))) >> 32) as u64
+    }
+
+    /// How many functions have a probe.
+    pub(crate) fn planted(&self) -> usize {
+        let probes = self.memory.get().map_or(&[][..], |installed| installed.memory.probes);
+        probes.iter().filter(|probe| probe.is_planted.load(Ordering::Relaxed)).count()
+    }
+}
+
+/// The kernel's code, for probes. A trait object, because the control file does not know the kernel's type.
+trait KernelText: Sync {
+    /// Writes a byte of code. `false`: the kernel cannot.
+    ///
+    /// # Safety
+    /// As [`Kernel::patch`].
+    unsafe fn patch(&self, address: u64, byte: u8) -> bool;
+
+    fn is_stub(&self, address: u64) -> bool;
+}
+
+impl<K: Kernel> KernelText for Instance<K> {
+    unsafe fn patch(&self, address: u64, byte: u8) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.kernel.patch(address, byte) }
+    }
+
+    fn is_stub(&self, address: u64) -> bool {
+        self.kernel.is_entry_code(address)
+    }
+}
+
+/// A function that has, or has had, a probe. It keeps its point for ever, because a point never leaves the list.
+struct Probe {
+    /// The address of the function; 0 while this is not used.
+    address: AtomicU64,
+    is_planted: AtomicBool,
+    /// Changes each time that the probe is planted, so that a call that began before is not taken for one since.
+    generation: AtomicU32,
+    /// Whether the end of a call is seen. If not, a call is counted when it begins.
+    has_exits: AtomicBool,
+    name: spin::Once<heapless::String<NAME_BYTES>>,
+    point: spin::Once<Point>,
+}
+
+/// The beginning of the name of each probe's point. The address follows, with sixteen hexadecimal digits.
+const PREFIX: &str = "probe.";
+const NAME_BYTES: usize = PREFIX.len() + 16;
+
+impl Probe {
+    const fn new() -> Self {
+        Self {
+            address: AtomicU64::new(0),
+            is_planted: AtomicBool::new(false),
+            generation: AtomicU32::new(0),
+            has_exits: AtomicBool::new(false),
+            name: spin::Once::new(),
+            point: spin::Once::new(),
+        }
+    }
+
+    /// The number of the probe, from 1, and its generation: a word that is not 0.
+    fn owner(&self, number: usize) -> u64 {
+        (number as u64 + 1) << 32 | u64::from(self.generation.load(Ordering::Relaxed))
+    }
+
+    /// The point of the probe on this function.
+    fn name_point(&'static self, address: u64) -> &'static Point {
+        let name = self.name.call_once(|| {
+            let mut name = heapless::String::new();
+            // It fits.
+            let _ = write!(name, "{PREFIX}{address:016x}");
+            name
+        });
+        self.point.call_once(|| Point::new(name, Unit::Nanoseconds))
+    }
+}

@@ -1,0 +1,220 @@
+//! Plants and removes probes.
+//!
+//! In: the commands `probe` and `unprobe`, checked first and carried out later. Out: an `int3` in place of the first
+//! byte of each instruction, or that byte again. Runs in: ordinary code, under the writer's lock. Other CPUs may
+//! execute the code meanwhile: one byte is written at a time, so they execute the `int3` or the instruction.
+
+use super::places::{self, Instruction, JUMPS, PUSH_RBP, Place, RET};
+use super::{Installed, Probe, ProbeMemory, calls};
+use crate::errors::{CommandError, RegisterError};
+use crate::format::command::{Command, ProbePlaces};
+use crate::format::point::PointState;
+use crate::kernel::Kernel;
+use crate::state::points::POINTS;
+use crate::state::{Instance, Shared};
+use core::ptr;
+use core::sync::atomic::Ordering;
+
+const INT3: u8 = 0xcc;
+
+/// Gives the profiler the memory for probes.
+pub(crate) fn register<K: Kernel, const FUNCTIONS: usize, const PLACES: usize, const CALLS: usize>(
+    instance: &'static Instance<K>,
+    memory: &'static ProbeMemory<FUNCTIONS, PLACES, CALLS>,
+) -> Result<(), RegisterError> {
+    let mut result = Err(RegisterError::ProbesTwice);
+    let probes = &instance.shared.probes;
+    if probes.memory.get().is_none()
+        && let Some(memory) = memory.take()
+    {
+        probes.memory.call_once(|| {
+            result = Ok(());
+            Installed { memory, text: instance }
+        });
+    }
+    result
+}
+
+/// How much memory the `probe` lines of one write need.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Planned {
+    probes: usize,
+    places: usize,
+}
+
+const NO_ROOM: CommandError = CommandError::State("no room for more probes: the kernel gives them too little memory");
+
+impl Shared {
+    /// Checks that a probe can be put on this function, after those that are `planned`. Nothing changes.
+    pub(crate) fn check_probe(&self, wanted: ProbePlaces<'_>, planned: &mut Planned) -> Result<(), CommandError> {
+        let Some(installed) = self.probes.memory.get() else {
+            return Err(CommandError::State("this kernel gives no memory for probes (`register_probes`)"));
+        };
+        let known = installed.probe_on(wanted.entry).and_then(|number| installed.memory.probes.get(number));
+        self.check_place(installed, wanted.entry, known, true, planned)?;
+        for exit in wanted.exits() {
+            self.check_place(installed, exit, known, false, planned)?;
+        }
+        let is_free = |probe: &&Probe| probe.address.load(Ordering::Relaxed) == 0;
+        planned.probes += usize::from(known.is_none());
+        let has_room = installed.memory.probes.iter().filter(is_free).count() >= planned.probes
+            && places::room(installed.memory.places) >= planned.places;
+        if has_room { Ok(()) } else { Err(NO_ROOM) }
+    }
+
+    /// Checks one instruction of a function. `known` is the function's probe, if it has or had one.
+    fn check_place(
+        &self,
+        installed: &Installed,
+        address: u64,
+        known: Option<&'static Probe>,
+        is_entry: bool,
+        planned: &mut Planned,
+    ) -> Result<(), CommandError> {
+        if let Some(place) = places::find(installed.memory.places, address) {
+            let is_its_own = known.is_some_and(|known| place.probe().is_some_and(|probe| ptr::eq(probe, known)));
+            let is_same = is_its_own && is_entry == (place.instruction() == Instruction::Push);
+            return if is_same { Ok(()) } else { Err(CommandError::State("the instruction belongs to another probe")) };
+        }
+        if installed.text.is_stub(address) {
+            return Err(CommandError::State("entry stubs can have no probes"));
+        }
+        match self.instruction_at(address)? {
+            Some(Instruction::Push) if is_entry => {}
+            Some(Instruction::Return | Instruction::Jump { .. }) if !is_entry => {}
+            _ if is_entry => return Err(CommandError::State("the function does not begin with `push rbp`")),
+            _ => return Err(CommandError::State("an exit is neither `ret` nor a direct `jmp`")),
+        }
+        planned.places += 1;
+        let byte = self.code_byte(address)?;
+        // SAFETY: the byte that is there already.
+        match unsafe { installed.text.patch(address, byte) } {
+            true => Ok(()),
+            false => Err(CommandError::State("the kernel cannot write its code there (`Kernel::patch`)")),
+        }
+    }
+
+    /// A byte of the kernel's code.
+    fn code_byte(&self, address: u64) -> Result<u8, CommandError> {
+        let text = self.config().map_or((0, 0), |config| config.text);
+        if !(text.0..text.1).contains(&address) {
+            return Err(CommandError::Value("addresses in the kernel's text"));
+        }
+        // SAFETY: by the promise of `Kernel` every page of `Config::text` is mapped and readable for ever.
+        Ok(unsafe { (address as *const u8).read_volatile() })
+    }
+
+    /// Decodes an instruction, if it is one that a probe can replace.
+    fn instruction_at(&self, address: u64) -> Result<Option<Instruction>, CommandError> {
+        let opcode = self.code_byte(address)?;
+        match opcode {
+            PUSH_RBP => return Ok(Some(Instruction::Push)),
+            RET => return Ok(Some(Instruction::Return)),
+            _ => {}
+        }
+        let Some((_, bytes)) = JUMPS.into_iter().find(|(jump, _)| *jump == opcode) else { return Ok(None) };
+        let mut distance = [0; 4];
+        for (index, byte) in distance.iter_mut().take(bytes).enumerate() {
+            *byte = self.code_byte(address.wrapping_add(1 + index as u64))?;
+        }
+        let distance = if bytes == 1 { i32::from(distance[0] as i8) } else { i32::from_le_bytes(distance) };
+        let target = address.wrapping_add(1 + bytes as u64).wrapping_add_signed(distance.into());
+        // It must be code.
+        self.code_byte(target)?;
+        Ok(Some(Instruction::Jump { opcode, target }))
+    }
+
+    /// Carries out the `probe` and `unprobe` lines of a write that was checked.
+    pub(crate) fn set_probes<'a>(&self, commands: impl Iterator<Item = Command<'a>>) {
+        let Some(installed) = self.probes.memory.get() else { return };
+        for command in commands {
+            match command {
+                Command::Probe(wanted) => self.plant(installed, wanted),
+                Command::Unprobe(address) => self.remove_probes(address),
+                _ => {}
+            }
+        }
+    }
+
+    fn plant(&self, installed: &Installed, wanted: ProbePlaces<'_>) {
+        let memory = installed.memory;
+        if self.probes.planted() == 0 {
+            calls::forget(memory.calls);
+            self.probes.set_clock(self.tsc_hz());
+        }
+        let free = || memory.probes.iter().position(|probe| probe.address.load(Ordering::Relaxed) == 0);
+        let Some(number) = installed.probe_on(wanted.entry).or_else(free) else { return };
+        let Some(probe) = memory.probes.get(number) else { return };
+        probe.address.store(wanted.entry, Ordering::Relaxed);
+        let point = probe.name_point(wanted.entry);
+        if point.is_unlisted() {
+            POINTS.list(point);
+        }
+        // A choice for its name (`event probe.* record`) may be in force already.
+        if point.state() == PointState::Off {
+            point.set(PointState::Count);
+        }
+        probe.generation.fetch_add(1, Ordering::Relaxed);
+        probe.has_exits.store(wanted.exits().next().is_some(), Ordering::Relaxed);
+        // The exits first: a call whose beginning is seen is also seen to end.
+        for address in wanted.exits().chain([wanted.entry]) {
+            if places::find(memory.places, address).is_none()
+                && let Ok(Some(instruction)) = self.instruction_at(address)
+            {
+                places::add(memory.places, address, instruction, probe);
+            }
+            if let Some(place) = places::find(memory.places, address) {
+                installed.set(place, probe.owner(number));
+            }
+        }
+        probe.is_planted.store(true, Ordering::Relaxed);
+        self.note_setting(format_args!("probe {:x}", wanted.entry));
+        self.note_point(point);
+    }
+
+    /// Removes the probe on this function, or all probes.
+    pub(crate) fn remove_probes(&self, address: Option<u64>) {
+        let Some(installed) = self.probes.memory.get() else { return };
+        for probe in installed.memory.probes {
+            let is_one = address.is_none_or(|address| probe.address.load(Ordering::Relaxed) == address);
+            if !is_one || !probe.is_planted.swap(false, Ordering::Relaxed) {
+                continue;
+            }
+            let is_mine = |place: &&Place| place.probe().is_some_and(|other| ptr::eq(other, probe));
+            let mine = || installed.memory.places.iter().filter(is_mine);
+            // The function's first instruction first, so that no more calls are seen to begin.
+            let is_entry = |place: &&Place| place.instruction() == Instruction::Push;
+            mine().filter(is_entry).for_each(|place| installed.set(place, 0));
+            mine().filter(|place| !is_entry(place)).for_each(|place| installed.set(place, 0));
+        }
+        if let Some(address) = address {
+            self.note_setting(format_args!("unprobe {address:x}"));
+        } else {
+            self.note_setting(format_args!("unprobe all"));
+        }
+    }
+
+    /// Whether there is a probe on this function.
+    pub(crate) fn has_probe(&self, address: u64) -> bool {
+        let installed = self.probes.memory.get();
+        let number = installed.and_then(|installed| Some((installed, installed.probe_on(address)?)));
+        number.is_some_and(|(installed, number)| installed.memory.probes[number].is_planted.load(Ordering::Relaxed))
+    }
+}
+
+impl Installed {
+    /// The number of the probe that this function has, or has had.
+    fn probe_on(&self, address: u64) -> Option<usize> {
+        self.memory.probes.iter().position(|probe| probe.address.load(Ordering::Relaxed) == address)
+    }
+
+    /// Puts the `int3` of a place there, for this owner; or the instruction, if it is 0.
+    fn set(&self, place: &Place, owner: u64) {
+        let byte = if owner != 0 { INT3 } else { place.instruction().opcode() };
+        // The owner first, so that the first hit counts. After the removal it is only emulated.
+        place.set_owner(owner);
+        // SAFETY: the place was checked: the byte is the first one of an instruction that `on_breakpoint` emulates, or
+        // an `int3` in its place. It is one byte, so no CPU executes a part of it. The check has written to it before.
+        unsafe { self.text.patch(place.address(), byte) };
+    }
+}
