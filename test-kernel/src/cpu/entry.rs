@@ -344,6 +344,8 @@ impl TrapFrame {
 unsafe extern "C" {
     static trap_stub_table: [u64; 256];
     fn syscall_entry();
+    #[cfg(feature = "profiling")]
+    fn breakpoint_entry();
     fn nmi_entry();
     static entry_places: [u64; 9];
     static breakpoint_places: [u64; 3];
@@ -437,13 +439,13 @@ pub fn stub(vector: u8) -> u64 {
 }
 
 /// The address of one of the instructions in the entry stubs that `frame_at` treats specially, or of any byte of the
-/// system call stub.
+/// stubs of system calls and breakpoints.
 #[cfg(feature = "profiling")]
 pub fn any_instruction(number: u64) -> u64 {
     // SAFETY: constant data of the assembly above.
     let [_, _, places @ ..] = unsafe { entry_places };
-    let stub = syscall_entry as *const () as u64;
-    places.get(number as usize % 16).copied().unwrap_or(stub + number / 16 % 96)
+    let stub = if number >> 63 == 0 { syscall_entry } else { breakpoint_entry };
+    places.get(number as usize % 16).copied().unwrap_or(stub as *const () as u64 + number / 16 % 96)
 }
 
 /// Points `syscall` at its stub and GS at this CPU's block.

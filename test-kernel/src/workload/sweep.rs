@@ -4,7 +4,7 @@
 //!
 //! | order | what is done |
 //! |---|---|
-//! | `tree`, `vectors` | an NMI at each instruction of the call tree, or of the interrupts that do nothing |
+//! | `tree`, `vectors` | an NMI at each instruction of the call tree, or of the interrupts that do nothing and of a breakpoint |
 //! | `handler` | an NMI with an `int3` in its handler, and a second one at each of the handler's instructions |
 //! | `stacks`, `edges`, `unknown` | an NMI on stacks of each kind; an NMI that reports an instruction at which the unwinder looks for the innermost caller; an NMI on a CPU that the profiler does not know |
 //! | `dice N`, `registers N` | N times NMIs on random stacks, or with random registers |
@@ -100,6 +100,10 @@ fn all_vectors() {
     // Each vector is used twice, because in QEMU an NMI is sometimes an instruction late.
     for vector in vectors::quiet().chain(vectors::quiet()) {
         at_every_instruction(alarm::after, || vectors::interrupt(vector));
+    }
+    // The stub of breakpoints does more in kernel code than in user code.
+    for _ in 0..2 {
+        at_every_instruction(alarm::after, x86_64::instructions::interrupts::int3);
     }
 }
 
