@@ -38,5 +38,6 @@ pub mod diff;
 pub mod heap;
 pub mod lockups;
 pub mod output;
+pub mod probes;
 
 pub mod cli;

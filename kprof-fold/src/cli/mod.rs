@@ -22,6 +22,7 @@ pub mod nearest;
 pub mod out;
 pub mod pager;
 pub mod places;
+pub mod probes;
 pub mod progress;
 mod prologue;
 pub mod report;
@@ -115,6 +116,7 @@ fn run(cli: Cli) -> Result<u8, Error> {
         (Some(Command::Waits(args)), _) => waits::run(&args),
         (Some(Command::Lockups(args)), _) => lockups::run(&args),
         (Some(Command::Export(args)), _) => single::export(&args),
+        (Some(Command::Probes(args)), _) => probes::run(&args),
         (Some(Command::Heatmap(args)), _) => single::heatmap(&args),
         (None, None) => Err(Error::Usage("FILE and SYMS are needed; see --help".to_owned())),
     }

@@ -45,6 +45,10 @@ pub struct Elf {
     data: Arc<[u8]>,
     /// Address, length and file offset of each piece of code.
     code: Vec<(u64, u64, u64)>,
+    /// The same of each piece that the kernel cannot write to.
+    constants: Vec<(u64, u64, u64)>,
+    /// The same of each piece.
+    loaded: Vec<(u64, u64, u64)>,
     /// Lowest address of the kernel's part that is loaded.
     pub base: u64,
     /// The processor.
@@ -113,17 +117,19 @@ pub fn read(file: &str, data: Vec<u8>, debug: Option<&str>, problems: &mut Probl
     let dwarf = gimli::Dwarf::load(section).and_then(addr2line::Context::from_dwarf);
     let dwarf = dwarf.map_err(|error| unusable(format!("its DWARF cannot be read: {error}")))?;
     let segments = || image.segments().filter(|segment| segment.size() > 0);
-    let runs = |segment: &object::Segment<'_, '_>| match segment.flags() {
-        SegmentFlags::Elf { p_flags, .. } => p_flags.0 & object::elf::PF_X.0 != 0,
+    let has = |segment: &object::Segment<'_, '_>, flag: u32| match segment.flags() {
+        SegmentFlags::Elf { p_flags, .. } => p_flags.0 & flag != 0,
         _ => false,
     };
-    let code =
-        segments().filter(runs).map(|segment| (segment.address(), segment.file_range().1, segment.file_range().0));
+    let piece = |segment: object::Segment<'_, '_>| (segment.address(), segment.file_range().1, segment.file_range().0);
+    let code = segments().filter(|segment| has(segment, object::elf::PF_X.0)).map(piece);
+    let constants = segments().filter(|segment| !has(segment, object::elf::PF_W.0)).map(piece).collect();
+    let loaded = segments().map(piece).collect();
     let lowest = |upper: bool| segments().filter(|s| !upper || s.address() >> 63 == 1).map(|s| s.address()).min();
     let build_id = debug_file::build_id(&image);
     let arch = image.architecture();
     let (code, base) = (code.collect(), lowest(true).or(lowest(false)).unwrap_or(0));
-    Ok((table, Elf { dwarf, code, base, arch, build_id, cfi, data: Arc::clone(&data) }))
+    Ok((table, Elf { dwarf, code, constants, loaded, base, arch, build_id, cfi, data: Arc::clone(&data) }))
 }
 
 /// The code symbols of an image.
@@ -187,9 +193,24 @@ impl Elf {
 
     /// The code from an address of the file on.
     pub fn code(&self, address: u64) -> Option<&[u8]> {
+        self.bytes(&self.code, address)
+    }
+
+    /// The bytes from an address of the file on, if the kernel cannot write to them.
+    pub fn constant(&self, address: u64) -> Option<&[u8]> {
+        self.bytes(&self.constants, address)
+    }
+
+    /// The word at an address of the file, in the order of x86_64, as it is before the kernel runs.
+    pub fn word(&self, address: u64) -> Option<u64> {
+        let bytes = self.bytes(&self.loaded, address)?.first_chunk()?;
+        Some(u64::from_le_bytes(*bytes))
+    }
+
+    fn bytes(&self, pieces: &[(u64, u64, u64)], address: u64) -> Option<&[u8]> {
         // A damaged file may have a segment that claims to reach beyond the last address.
         let holds = |(start, len, _): &&(u64, u64, u64)| address.checked_sub(*start).is_some_and(|at| at < *len);
-        let (start, len, offset) = self.code.iter().find(holds)?;
+        let (start, len, offset) = pieces.iter().find(holds)?;
         let place = |within: u64| usize::try_from(offset.checked_add(within)?).ok();
         self.data.get(place(address - start)?..place(*len)?)
     }

@@ -33,6 +33,7 @@ pub mod lockup;
 pub mod marker;
 pub mod memory;
 pub mod point;
+pub mod probe;
 pub mod record;
 pub mod samples;
 pub mod serial;

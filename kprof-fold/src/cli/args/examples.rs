@@ -110,6 +110,15 @@ Examples:
   kprof-fold heatmap profiling.txt kernel.elf -o heat.svg
   kprof-fold heatmap --event block.read profiling.txt kernel.elf -o heatmap.svg";
 
+/// `probes`.
+pub const PROBES: &str = "\
+Examples:
+  kprof-fold probes kernel.elf -o places.txt
+  kprof-fold probes kernel.elf 'kernel::fs::*::read' --handler trap_entry
+
+Each line: the function's address in the file, the distances of the instructions that leave it, its name.
+`# refused:` says why a function cannot be probed. kprof-record probe --places FILE uses the file.";
+
 /// `report`.
 pub const REPORT: &str = "\
 Examples:

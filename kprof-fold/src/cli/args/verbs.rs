@@ -360,3 +360,27 @@ pub struct Top {
     #[command(flatten)]
     pub choice: Choice,
 }
+
+/// Arguments of `probes`.
+#[derive(Args, Clone, Debug)]
+pub struct Probes {
+    /// The kernel's ELF file, for x86_64
+    #[arg(value_name = "KERNEL")]
+    pub kernel: String,
+    /// Only these functions: a name, the end or any part of one, `*` for anything, /REGEX/ [default: all]
+    #[arg(value_name = "PATTERN")]
+    pub patterns: Vec<Pattern>,
+    /// A function that handles NMIs or breakpoints and is not found by its name or by DWARF; it, its callers and all
+    /// that it calls are refused; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub handler: Vec<String>,
+    /// The debug file of a stripped KERNEL, where `.gnu_debuglink` does not lead to it
+    #[arg(long, value_name = "FILE")]
+    pub debug_file: Option<String>,
+    /// Output file [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<String>,
+    /// Print only errors on standard error
+    #[arg(short, long)]
+    pub quiet: bool,
+}
