@@ -1,4 +1,6 @@
-# the default mix, repeated, with broken frame-pointer chains in between; lists wrong results in /root/wrong.txt
+# the default mix, repeated, with broken frame-pointer chains in between; lists wrong results in /root/wrong.txt. If there
+# is /root/probes.txt, its functions get probes and lose them, again and again
+. /etc/ctl.sh
 check() {
     "$@" > /dev/null 2>> /root/storm.err || echo "wrong: $*" >> /root/wrong.txt
 }
@@ -28,6 +30,17 @@ kernel() {
         echo 2000 > /kernel/switch
     done
 }
+probes() {
+    probe_commands /root/probes.txt > /probes
+    while true; do
+        while read line; do
+            echo "$line" > $ctl || echo "wrong: $line" >> /root/wrong.txt
+        done < /probes
+        echo unprobe all > $ctl || echo "wrong: unprobe" >> /root/wrong.txt
+        echo round >> /root/probed.txt
+    done
+}
+[ ! -f /root/probes.txt ] || probes &
 chains &
 chains &
 faults &

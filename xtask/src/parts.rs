@@ -80,6 +80,15 @@ impl Parts {
         initrd.write(path)
     }
 
+    /// Writes which functions with such names can have a probe.
+    ///
+    /// # Errors
+    /// If `kprof-fold` refuses the kernel, or the file cannot be written.
+    pub fn write_probes(&self, kernel: &build::Kernel, pattern: &str, path: &Path) -> Result<()> {
+        run::output(Command::new(&self.fold).arg("probes").arg(&kernel.elf).arg(pattern).arg("-o").arg(path))?;
+        Ok(())
+    }
+
     /// The stacks of an event in a profile, folded, each with its weight.
     ///
     /// # Errors

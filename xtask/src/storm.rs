@@ -36,6 +36,10 @@ pub struct Arguments {
     /// Requires only this part of the minimum numbers, in percent, for slow or busy machines
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100))]
     min_percent: u64,
+    /// Puts probes on all functions that can have one, and removes them, again and again. Everything is slower then, so
+    /// only a fifth of the minimum numbers is required
+    #[arg(long, conflicts_with = "arch")]
+    probes: bool,
     /// Skips the run without a bounds check
     #[arg(long)]
     no_broken: bool,
@@ -57,6 +61,9 @@ pub struct Arguments {
 const NMIS: u64 = 300_000;
 const WALKS_EACH: u64 = 10_000;
 const PAGE_TABLE_CHANGES: u64 = 10_000;
+/// With probes.
+const PROBE_HITS: u64 = 1_000_000;
+const SLOWER_WITH_PROBES: u64 = 5;
 /// Why a walk ends early, by the low byte of the marker.
 const REASONS: [&str; 5] = ["depth", "range", "alignment", "loop", "not text"];
 /// The kernel's flags (see .cargo/config.toml) and the cfg that removes a bounds check from the unwinder.
@@ -98,6 +105,9 @@ fn boot(arguments: &Arguments, parts: &Parts, kernel: &Kernel, folder: &Path, se
         std::fs::remove_dir_all(&share)?;
     }
     std::fs::create_dir_all(&share)?;
+    if arguments.probes {
+        parts.write_probes(kernel, "*", &share.join("probes.txt"))?;
+    }
     let serial = folder.join("serial.log");
     let append = format!("accel=tcg hz={} seconds={seconds} workload=storm ring-words=131072", arguments.hz);
     let limit = Duration::from_secs(300 + 20 * u64::from(seconds));
@@ -132,7 +142,9 @@ fn judge(arguments: &Arguments, parts: &Parts, kernel: &Kernel) -> Result<()> {
         .context("the account of the storm")?;
     let wrong = std::fs::read_to_string(share.join("wrong.txt")).unwrap_or_default();
 
-    let share_of_a_minute = |number: u64| (number * u64::from(arguments.seconds) * arguments.min_percent / 6000).max(1);
+    let slower = if arguments.probes { SLOWER_WITH_PROBES } else { 1 };
+    let share_of_a_minute =
+        |number: u64| (number * u64::from(arguments.seconds) * arguments.min_percent / slower / 6000).max(1);
     let count = |key: &str| counters.get(key).copied().unwrap_or(0);
     let mut too_few = Vec::new();
     let mut row = |name: &str, value: u64, least: u64| {
@@ -147,6 +159,13 @@ fn judge(arguments: &Arguments, parts: &Parts, kernel: &Kernel) -> Result<()> {
         row(&format!("walks ended by {name}"), value, share_of_a_minute(WALKS_EACH));
     }
     row("page faults served", count("page-faults"), share_of_a_minute(PAGE_TABLE_CHANGES));
+    if arguments.probes {
+        let hits = run::output(Command::new(&parts.fold).arg("info").arg(&profile))?;
+        let hits = hits.lines().filter_map(|line| line.trim().strip_prefix("point probe.")?.split(' ').nth(1));
+        row("hits of probes", hits.filter_map(|count| count.parse::<u64>().ok()).sum(), share_of_a_minute(PROBE_HITS));
+        let rounds = std::fs::read_to_string(share.join("probed.txt")).unwrap_or_default().lines().count();
+        row("rounds of all probes", rounds as u64, 1);
+    }
     println!("{:32} {:10}", "wrong results", wrong.lines().count());
     println!("{:32} {:10}", "samples lost, all counted", count("lost-full") + count("lost-nested"));
     println!("the account balances");

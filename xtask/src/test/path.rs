@@ -55,6 +55,10 @@ pub fn storm(_: &mut Context) -> Result<Outcome> {
     let line = ["storm", "--seconds", "8", "--min-percent", "1", "-o", &folder];
     let line = StormLine::try_parse_from(line)?;
     outcome.check("eight seconds", storm::run(&line.storm).map(drop));
+    let folder = run::root().join("target/path/storm/probes").display().to_string();
+    let line = ["storm", "--seconds", "8", "--min-percent", "1", "--probes", "--no-broken", "-o", &folder];
+    let line = StormLine::try_parse_from(line)?;
+    outcome.check("eight seconds with probes", storm::run(&line.storm).map(drop));
     for arch in ["aarch64", "riscv64"] {
         let folder = run::root().join("target/path/storm").join(arch).display().to_string();
         let line = StormLine::try_parse_from(["storm", "--arch", arch, "--seconds", "5", "-o", &folder])?;
