@@ -342,7 +342,9 @@ pub(crate) mod tests {
             assert!(page.contains(&format!(".TH {title} {section} ")) && page.contains(".SH OPTIONS"), "{page}");
             let options =
                 help.lines().filter_map(|line| line.trim_start().split_once("--")?.1.split([' ', ',']).next());
-            for option in options.filter(|option| help.contains(&format!("--{option} <"))) {
+            // A `--` alone stands before a command.
+            let named = options.filter(|option| !option.is_empty());
+            for option in named.filter(|option| help.contains(&format!("--{option} <"))) {
                 assert!(page.contains(&format!("\\-\\-{}\\fR", option.replace('-', "\\-"))), "{option}: {page}");
             }
         }

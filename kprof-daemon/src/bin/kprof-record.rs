@@ -7,6 +7,7 @@ use kprof_daemon::error::Error;
 use kprof_daemon::options::print;
 use kprof_daemon::record::control::control;
 use kprof_daemon::record::options::{self, Record, Wanted};
+use kprof_daemon::record::probe::list;
 use kprof_daemon::record::{Failed, record};
 use kprof_daemon::signals::Signals;
 use kprof_daemon::system::System;
@@ -20,6 +21,10 @@ fn main() -> ExitCode {
         Ok(Wanted::Control(verb, scheme)) => {
             let mut system = Host::default();
             control(&mut system, &scheme, verb, &mut std::io::stdout()).map(|()| 0).map_err(Failed::from)
+        }
+        Ok(Wanted::Probes { places, force, scheme }) => {
+            let (mut system, mut out) = (Host::default(), std::io::stdout());
+            list(&mut system, &scheme, places.as_deref(), force, &mut out).map(|()| 0).map_err(Failed::from)
         }
         Ok(Wanted::Session(wanted)) => session(&wanted),
         Err(error) => Err(error.into()),

@@ -12,6 +12,7 @@
 //! position. So every record is in the file exactly once.
 
 mod digest;
+mod end;
 mod files;
 mod intake;
 
@@ -31,7 +32,6 @@ use crate::write::live::Live;
 use crate::write::sample_file::SampleFile;
 use intake::Intake;
 use kprof_format::command::Command;
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -68,6 +68,8 @@ pub struct Options {
     /// Commands for the kernel before the first round. `stop` is given at the end if `start` is among them and sampling
     /// did not run before.
     pub commands: Vec<String>,
+    /// Commands for the kernel at the end of the session, before the rest is read; also if the session ends by an error.
+    pub last_commands: Vec<String>,
     /// Whether this is a session of `kprof-record`. The end of its command ends a wait. Samples that were recorded
     /// before the session are acknowledged, counted in [`Totals::older`] and not written.
     pub is_recording: bool,
@@ -85,6 +87,7 @@ impl Options {
             keep_files: 0,
             live: None,
             commands: Vec::new(),
+            last_commands: Vec::new(),
             is_recording: false,
         }
     }
@@ -214,12 +217,15 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
     ///
     /// # Errors
     /// The error that ended the session early. All acknowledged records are on disk. If this session had started the
-    /// sampler, it is stopped.
+    /// sampler, it is stopped; the last commands are given.
     pub fn run(&mut self, each_round: impl FnMut(&Totals, &Ctl) -> bool) -> Result<Totals, Error> {
         let ended = self.run_to_the_end(each_round);
-        if ended.is_err() && self.has_started() {
-            // The first error is reported, so an error of this command is ignored.
-            let _ = self.source.command(self.system, "stop");
+        if ended.is_err() {
+            // The first error is reported, so errors of these commands are ignored.
+            let _ = self.give_last_commands();
+            if self.has_started() {
+                let _ = self.source.command(self.system, "stop");
+            }
         }
         ended.map(|()| self.totals)
     }
@@ -259,25 +265,10 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         self.finish()
     }
 
-    /// Lets the kernel write the events that it has counted by task. A kernel without this command, or without events,
-    /// writes them once a second or not at all.
-    fn flush(&mut self) -> Result<(), Error> {
-        match self.source.command(self.system, &Command::Flush.to_string()) {
-            Err(Error::Refused { .. }) => Ok(()),
-            other => other,
-        }
-    }
-
     /// Whether its commands choose what points count. They count while the sampler is stopped, too.
     fn counts_points(&self) -> bool {
         let mut commands = self.options.commands.iter().map(|command| Command::parse(command.as_bytes()));
-        commands.any(|command| matches!(command, Ok(Command::Event(..))))
-    }
-
-    /// Whether this stream was read up to a position.
-    fn has_read(&self, stream: Stream, end: u64) -> bool {
-        let position = self.intake.places.get(&stream).and_then(|place| place.position);
-        position.or(self.ctl.position_out(stream)).unwrap_or(0) >= end
+        commands.any(|command| matches!(command, Ok(Command::Event(..) | Command::Probe(_))))
     }
 
     fn has_started(&self) -> bool {
@@ -376,51 +367,5 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             self.file.check_it_is_there(self.system)?;
         }
         Ok(Round { brought: taken.brought, is_more: taken.is_more })
-    }
-
-    /// Reads the rest, up to the kernel's present position, and writes the account.
-    fn finish(&mut self) -> Result<(), Error> {
-        // `stop` fails if a CPU has not taken its ticks. The kernel has then stopped sending, so the rest is read
-        // nevertheless.
-        let stopped = match self.has_started() {
-            true => self.source.command(self.system, "stop"),
-            false if self.options.is_recording => self.flush(),
-            false => Ok(()),
-        };
-        if let Err(error) = stopped.as_ref()
-            && !matches!(error, Error::Refused { .. })
-        {
-            return stopped;
-        }
-        self.source.observe(self.system, &mut self.ctl)?;
-        let target: BTreeMap<Stream, u64> = self
-            .intake
-            .streams(&self.ctl)
-            .into_iter()
-            .chain([Stream::Meta])
-            .filter_map(|stream| Some((stream, self.ctl.position_in(stream)?)))
-            .collect();
-        let mut rounds = 0;
-        while !self.totals.reached_max {
-            let all_there = !target.is_empty() && target.iter().all(|(stream, end)| self.has_read(*stream, *end));
-            if all_there || rounds == LAST_ROUNDS {
-                break;
-            }
-            let found_nothing = self.round()?.brought == 0;
-            let will_have_more =
-                !target.is_empty() && !self.source.is_finite() && self.source.access() != Access::Counters;
-            if found_nothing && !will_have_more {
-                break;
-            }
-            if found_nothing {
-                // Another process may be reading at this moment.
-                let _ = self.system.sleep(Pace::SHORTEST);
-            }
-            rounds += usize::from(found_nothing || target.is_empty());
-        }
-        self.has_missed_meta |= target.get(&Stream::Meta).is_some_and(|end| !self.has_read(Stream::Meta, *end));
-        self.account()?;
-        self.pump_live(true);
-        stopped
     }
 }

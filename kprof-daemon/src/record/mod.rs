@@ -7,6 +7,9 @@ pub mod account;
 pub mod control;
 pub mod flight;
 pub mod options;
+pub mod places;
+pub mod probe;
+mod probe_options;
 pub mod stat;
 mod stat_points;
 
@@ -80,8 +83,8 @@ impl std::fmt::Display for Failed {
     }
 }
 
-/// Opens the kernel's device files. Beside another reader a recording gets copies of the records, and so does `stat`,
-/// which needs the events by task.
+/// Opens the kernel's device files. Beside another reader a recording gets copies of the records, and so do `stat`, for
+/// the events by task, and `probe`.
 fn open_source<S: System>(system: &mut S, wanted: &Record) -> Result<KprofDevice<S>, Error> {
     let busy = match KprofDevice::open(system, &wanted.scheme) {
         Err(busy @ Error::Busy { .. }) => busy,
@@ -94,6 +97,8 @@ fn open_source<S: System>(system: &mut S, wanted: &Record) -> Result<KprofDevice
             other => other,
         },
         What::Flight => Err(busy),
+        // What the kernel counts is in the meta stream.
+        What::Probe(_) => KprofDevice::open_copies(system, &wanted.scheme),
         What::Record => {
             let mut device = KprofDevice::open_copies(system, &wanted.scheme)?;
             // If the other reader is a recording too, it has the lease, and this one ends before it touches a file.
@@ -139,6 +144,7 @@ pub fn record<S: System>(
             return Ok(run.code);
         }
         What::Flight => return Ok(flight::flight(system, wanted, signals, talk).map(|()| 0)?),
+        What::Probe(probing) => return probe::probe(system, wanted, probing, signals, talk),
         What::Stat(counting) => counting,
     };
     if let Some(length) = counting.interval {

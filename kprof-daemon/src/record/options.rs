@@ -4,6 +4,8 @@
 //! an option and all words after it, or all words after `--`. A verb is one only as the first word.
 
 use super::control::Control;
+use super::probe::Probing;
+use super::probe_options::Probe;
 use crate::drain_loop::Options;
 use crate::error::Error;
 use crate::options::{Manual, Output, Place, SampleFile, WIDTH, duration, parsed};
@@ -64,6 +66,9 @@ enum Verb {
     /// Writes what the rings of a flight recorder (mode overwrite) hold; it is frozen meanwhile
     #[command(args_override_self = true)]
     Flight(Flight),
+    /// Counts and times the calls of functions of the kernel, by probes on a running kernel (x86_64)
+    #[command(args_override_self = true, after_help = super::probe_options::NOTES)]
+    Probe(Box<Probe>),
     /// Shows the points that were hit since boot: name, unit, state
     List(Place),
     /// Shows the kernel's state and counters
@@ -169,6 +174,8 @@ pub enum What {
     Stat(Counting),
     /// What a flight recorder holds is written to a file.
     Flight,
+    /// Calls of functions are counted by probes, and a table of them is printed.
+    Probe(Probing),
 }
 
 /// A parsed command line.
@@ -195,6 +202,15 @@ pub enum Wanted {
     Session(Box<Record>),
     /// Only the kernel's state, in this folder of device files.
     Control(Control, PathBuf),
+    /// The probes of the kernel, with names from a file of places, in this folder of device files.
+    Probes {
+        /// The file of places.
+        places: Option<PathBuf>,
+        /// Whether they are used although it is not known whether they are of this kernel.
+        force: bool,
+        /// The folder.
+        scheme: PathBuf,
+    },
     /// A text on standard output, nothing else.
     Text(String),
 }
@@ -221,6 +237,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted, Er
             let (options, command) = (output.options(), Vec::new());
             Ok(Wanted::Session(Box::new(Record { what: What::Flight, options, scheme, command, quiet, verbose })))
         }
+        Some(Verb::Probe(probe)) => Ok(probe.wanted()),
         Some(Verb::List(place)) => Ok(Wanted::Control(Control::List, place.scheme)),
         Some(Verb::Status(place)) => Ok(Wanted::Control(Control::Status, place.scheme)),
         Some(Verb::Start(place)) => Ok(Wanted::Control(Control::Start, place.scheme)),
@@ -413,7 +430,7 @@ mod tests {
             Wanted::Text(text) => text,
             other => panic!("{other:?}"),
         };
-        let verbs = ["", "stat", "flight", "status", "start", "stop"];
+        let verbs = ["", "stat", "flight", "probe", "status", "start", "stop"];
         crate::options::tests::check_texts(text, "kprof-record", "1", &verbs);
         assert!(text(&["man"]).contains("126 when the command"), "the notes are in the page");
         assert!(text(&["stat", "-V"]).ends_with(concat!(" ", env!("CARGO_PKG_VERSION"), "\n")));

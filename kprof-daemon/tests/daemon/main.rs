@@ -14,6 +14,7 @@ mod gaps;
 mod host;
 mod kept;
 mod nasty;
+mod probes;
 mod programs;
 mod record;
 mod recorded;

@@ -78,7 +78,7 @@ fn every_option_that_the_pages_and_the_scenarios_show_is_one() {
             for words in shown(&text, program) {
                 let verb: Vec<&str> =
                     words.iter().skip(1).copied().take_while(|word| !word.starts_with('-')).take(1).collect();
-                let verb = if ["stat", "status", "start", "stop", "flight"].iter().any(|it| verb == [*it]) {
+                let verb = if ["stat", "status", "start", "stop", "flight", "probe"].iter().any(|it| verb == [*it]) {
                     verb
                 } else {
                     vec![]

@@ -6,6 +6,7 @@
 //! are none either, those that contain it. So `--under fill` never means `refill` where there is a `fill`.
 
 use crate::symbols::name::merge_generics;
+pub use kprof_format::pattern::stars;
 use regex_lite::Regex;
 use std::borrow::Cow;
 
@@ -105,32 +106,6 @@ impl Meant<'_> {
         let fit = || self.pattern.fit(name);
         self.closest.is_some_and(|closest| fit().is_some_and(|fit| fit <= closest))
     }
-}
-
-/// Whether a pattern in which `*` stands for any bytes and `?` for one byte fits the whole name.
-pub fn stars(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut p, mut n) = (0, 0);
-    // Where to continue if the last star must match one more byte: the pattern after it, and the name.
-    let mut retry = None;
-    while n < name.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                p += 1;
-                retry = Some((p, n));
-            }
-            Some(byte) if *byte == b'?' || *byte == name[n] => {
-                p += 1;
-                n += 1;
-            }
-            _ => {
-                let Some((after_star, taken)) = retry else { return false };
-                retry = Some((after_star, taken + 1));
-                p = after_star;
-                n = taken + 1;
-            }
-        }
-    }
-    pattern[p..].iter().all(|byte| *byte == b'*')
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ pub mod locks;
 pub mod lockup;
 pub mod marker;
 pub mod memory;
+pub mod pattern;
 pub mod point;
 pub mod probe;
 pub mod record;

@@ -4,6 +4,7 @@
 //! commands that the daemon uses, and refuses what the real kernel refuses.
 
 use super::Random;
+use super::probes::Probes;
 use super::ring::Ring;
 use kprof_daemon::source::Stream;
 use kprof_format::record::{Header, Kind};
@@ -75,6 +76,8 @@ pub struct Kernel {
     pub counts_hits: bool,
     /// Hits that were ever told.
     pub told_hits: u64,
+    /// The probes.
+    pub probes: Probes,
     /// Names by task id, as they are now.
     pub names: BTreeMap<u64, Vec<u8>>,
     pub tsc: u64,
@@ -112,6 +115,7 @@ impl Kernel {
             hits: 0,
             counts_hits: false,
             told_hits: 0,
+            probes: Probes::default(),
             names: BTreeMap::new(),
             tsc: 1000,
             tick: 0,
@@ -171,6 +175,9 @@ impl Kernel {
         let text = format!("page-faults={}", self.page_faults);
         if self.page_faults > 0 && self.put_meta(Kind::Events, [1, 0, 0], text.as_bytes()) {
             self.page_faults = 0;
+        }
+        for (number, weight, text) in self.probes.told() {
+            assert!(self.put_meta(Kind::PointAccount, [number, 1, weight], text.as_bytes()));
         }
         let (hits, weight) = (self.hits, 100 * self.hits);
         let text = format!("bytes null.write log2-6={hits} filtered={hits}");
@@ -265,6 +272,8 @@ impl Kernel {
             self.boot,
             self.hz
         );
+        self.probes.call();
+        text += &self.probes.text();
         let is_copier = self.copier == Some(handle);
         for (cpu, ring) in &self.rings {
             let copies = ring.copies.as_ref().filter(|_| is_copier);
@@ -375,6 +384,12 @@ impl Kernel {
                     self.write_events();
                     self.counts_hits = *state == "count";
                 }
+                ["probe", ..] | ["unprobe", ..] => {
+                    let has_lease = self.lease.is_some_and(|(holder, ..)| holder == handle);
+                    if let Err(why) = self.probes.control(&words, has_lease) {
+                        return refuse(self, io::ErrorKind::InvalidInput, why);
+                    }
+                }
                 ["freeze"] if self.frozen || (self.running && self.overwrites) => {
                     (self.frozen, self.running) = (true, false);
                 }
@@ -427,6 +442,7 @@ impl Kernel {
         if let Some((_, running, hz)) = self.lease.take_if(|(holder, ..)| *holder == handle) {
             self.running &= running;
             self.hz = hz;
+            self.probes.end_lease();
         }
     }
 

@@ -7,6 +7,7 @@
 
 pub mod disk;
 pub mod kernel;
+pub mod probes;
 pub mod reader;
 pub mod recording;
 pub mod remote;

@@ -1,0 +1,220 @@
+//! `kprof-record probe`: calls of functions of the running kernel, counted and timed while a command runs.
+//!
+//! In: the places of the kernel, patterns of names, a command. Out: a probe on each function that is meant, until the
+//! command has ended; then a table of the calls and their times. Runs in: user process. The probes are removed at every
+//! end: by `unprobe all` before the counts are read, and by the kernel, with the lease, if this process is killed.
+
+use super::options::Record;
+use super::places::{Function, Places};
+use super::{Failed, Run, run};
+use crate::by_point::PointSum;
+use crate::ctl::Ctl;
+use crate::drain_loop::Options;
+use crate::error::Error;
+use crate::signals::Signals;
+use crate::source::Source;
+use crate::source::kprof_device::KprofDevice;
+use crate::source::told::WakeAt;
+use crate::system::System;
+use kprof_format::command::{Command, Verb};
+use kprof_format::probe::{PointName, address_of_point};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// What to put probes on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Probing {
+    /// The file of `kprof-fold probes`.
+    pub places: PathBuf,
+    /// Names of functions, or patterns; none means all.
+    pub patterns: Vec<String>,
+    /// Whether places are used although it is not known whether they are of this kernel.
+    pub force: bool,
+}
+
+/// Puts the probes there, runs the command, removes the probes, and writes the table. Returns the exit code of the
+/// command.
+///
+/// # Errors
+/// [`Failed`]: the places cannot be used, the kernel refuses a probe, the session's error, or why the command cannot be
+/// started. There is no probe left in any case.
+pub fn probe<S: System>(
+    system: &mut S,
+    wanted: &Record,
+    probing: &Probing,
+    signals: &Signals,
+    talk: &mut impl Write,
+) -> Result<u8, Failed> {
+    let places = Places::read(&probing.places)?;
+    let chosen = places.chosen(&probing.patterns)?;
+    let slide = places.slide(&observed(system, &wanted.scheme)?, probing.force)?;
+    let probes = chosen.iter().map(|function| command(function, slide));
+    let commands = std::iter::once(Command::Lease.to_string()).chain(probes).collect();
+    let last_commands = vec![Command::Unprobe(None).to_string()];
+    let options = Options { commands, last_commands, ..wanted.options.clone() };
+    let run = run(system, &Record { options, ..wanted.clone() }, signals, &WakeAt::default(), |_, _, _| {})?;
+    // If the terminal is gone, the command has run nevertheless.
+    let _ = write(talk, &chosen, slide, &run);
+    Ok(run.code)
+}
+
+/// Writes a table of the probes that the kernel has had since boot: state of the point, address, name of the function
+/// if `places` are given.
+///
+/// # Errors
+/// The error of the device files or of the places.
+pub fn list<S: System>(
+    system: &mut S,
+    scheme: &Path,
+    places: Option<&Path>,
+    force: bool,
+    out: &mut impl Write,
+) -> Result<(), Error> {
+    let ctl = observed(system, scheme)?;
+    let places = places.map(Places::read).transpose()?;
+    let slide = places.as_ref().map(|places| places.slide(&ctl, force)).transpose()?.unwrap_or(0);
+    let mut probes: Vec<(u64, &str)> =
+        ctl.points().filter_map(|(name, _, state)| Some((address_of_point(name)?, state))).collect();
+    probes.sort_unstable();
+    let name = |address: u64| places.as_ref()?.name(address.wrapping_sub(slide));
+    let mut text = String::from(if probes.is_empty() {
+        "no function has had a probe since boot\n"
+    } else {
+        "functions that have, or have had, a probe since boot:\nstate         address           function\n"
+    });
+    for (address, state) in probes {
+        text += &format!("{state:<14}{address:016x}  {}\n", name(address).unwrap_or("-"));
+    }
+    // A closed pipe is no error of the kernel.
+    let _ = out.write_all(text.as_bytes());
+    Ok(())
+}
+
+fn observed<S: System>(system: &mut S, scheme: &Path) -> Result<Ctl, Error> {
+    let mut ctl = Ctl::default();
+    KprofDevice::open_counters(system, scheme)?.observe(system, &mut ctl)?;
+    Ok(ctl)
+}
+
+/// The command that puts a probe on a function.
+fn command(function: &Function, slide: u64) -> String {
+    let mut command = format!("{} {:x}", Verb::Probe, function.address.wrapping_add(slide));
+    function.exits.iter().for_each(|exit| command += &format!(" {exit:x}"));
+    command
+}
+
+/// Writes a row for each function that was called, the longest sum first.
+fn write(out: &mut impl Write, chosen: &[&Function], slide: u64, run: &Run) -> io::Result<()> {
+    let Some(points) = &run.points else {
+        let why = "some of what the kernel counted was overwritten, or read by another program";
+        return writeln!(out, "<not counted>: {why}");
+    };
+    let point = |function: &Function| points.get(&PointName(function.address.wrapping_add(slide)).to_string());
+    let mut rows: Vec<(&Function, &PointSum)> =
+        chosen.iter().filter_map(|function| Some((*function, point(function).filter(|sum| sum.hits > 0)?))).collect();
+    rows.sort_by(|(a, left), (b, right)| {
+        (right.weight, right.hits).cmp(&(left.weight, left.hits)).then(a.address.cmp(&b.address))
+    });
+    let calls = rows.iter().fold(0_u64, |sum, (_, point)| sum.saturating_add(point.hits));
+    let (count, seconds) = (chosen.len(), run.elapsed.as_secs_f64());
+    let functions = if count == 1 { "function" } else { "functions" };
+    writeln!(out, "probes on {count} {functions}, {calls} calls in {seconds:.2} s; times in ns\n")?;
+    if !rows.is_empty() {
+        let heads = ["calls", "total", "average", "p50 up to", "p99 up to", "max up to"];
+        writeln!(out, "{}  function", heads.map(|head| format!("{head:>12}")).join(" "))?;
+    }
+    for (function, sum) in &rows {
+        let none = || "-".to_owned();
+        let is_timed = !function.exits.is_empty() && sum.weighed() > 0;
+        let timed = |text: String| if is_timed { text } else { none() };
+        let quantile = |share| timed(sum.quantile(share).map_or_else(none, |value| value.to_string()));
+        let average = format!("{:.1}", sum.weight as f64 / sum.weighed().max(1) as f64);
+        let columns = [
+            sum.hits.to_string(),
+            timed(sum.weight.to_string()),
+            timed(average),
+            quantile(0.5),
+            quantile(0.99),
+            quantile(1.0),
+        ];
+        writeln!(out, "{}  {}", columns.map(|column| format!("{column:>12}")).join(" "), function.name)?;
+    }
+    let uncalled = count - rows.len();
+    if uncalled > 0 {
+        writeln!(out, "{uncalled} without a call that began and ended meanwhile")?;
+    }
+    let untimed =
+        rows.iter().fold(0_u64, |sum, (_, point)| sum.saturating_add(point.hits - point.weighed().min(point.hits)));
+    if untimed > 0 {
+        writeln!(out, "{untimed} of the calls were lost: they are counted, and their times are not known")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::by_point::ByPoint;
+    use std::time::Duration;
+
+    fn function(address: u64, exits: &[u64], name: &str) -> Function {
+        Function { address, exits: exits.to_vec(), name: name.to_owned() }
+    }
+
+    #[test]
+    fn the_command_has_the_address_where_the_function_runs_and_the_distances_of_its_exits() {
+        for (function, slide, expected) in [
+            (function(0xffff_ffff_8000_0010, &[0xf, 0x2a], "a"), 0x1000, "probe ffffffff80001010 f 2a"),
+            (function(0xffff_ffff_8000_0010, &[], "b"), 0, "probe ffffffff80000010"),
+        ] {
+            let command = command(&function, slide);
+            assert_eq!(command, expected);
+            let Ok(Command::Probe(places)) = Command::parse(command.as_bytes()) else { panic!("{command}") };
+            let (entry, exits) = (function.address.wrapping_add(slide), function.exits.iter());
+            assert!(places.entry == entry && places.exits().eq(exits.map(|exit| entry + exit)), "{command}");
+        }
+    }
+
+    fn table(records: Option<&[(u64, &str)]>) -> String {
+        let functions =
+            [function(0x1010, &[1], "read"), function(0x1100, &[], "serve"), function(0x1200, &[1], "seldom")];
+        let points = records.map(|records| {
+            let mut points = ByPoint::default();
+            records.iter().for_each(|(weight, text)| points.add(*weight, text.as_bytes()));
+            points
+        });
+        let run = Run { points, elapsed: Duration::from_millis(1500), ..Run::default() };
+        let mut out = Vec::new();
+        write(&mut out, &functions.iter().collect::<Vec<_>>(), 0x1000, &run).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn times_are_printed_by_function_with_the_ends_of_their_buckets() {
+        let text = table(Some(&[
+            (0, "ns probe.0000000000002100 filtered=7 log2-0=7"),
+            (1000, "ns probe.0000000000002010 filtered=101 log2-2=99 log2-9=1 lost=1"),
+            (5, "ns probe.0000000000003000 filtered=1 log2-2=1"),
+        ]));
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(text.lines().next(), Some("probes on 3 functions, 109 calls in 1.50 s; times in ns"));
+        assert_eq!(lines[3], ["102", "1000", "10.0", "7", "7", "1023", "read"]);
+        assert_eq!(lines[4], ["7", "-", "-", "-", "-", "-", "serve"]);
+        assert_eq!(text.lines().nth(5), Some("1 without a call that began and ended meanwhile"));
+        assert_eq!(
+            text.lines().nth(6),
+            Some("2 of the calls were lost: they are counted, and their times are not known")
+        );
+        assert_eq!(text.lines().count(), 7);
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_0() {
+        assert!(table(None).starts_with("<not counted>: some of what the kernel counted"));
+        let text = table(Some(&[]));
+        assert!(
+            text.contains("0 calls in") && text.ends_with("3 without a call that began and ended meanwhile\n"),
+            "{text}"
+        );
+    }
+}
