@@ -1,13 +1,16 @@
-//! The subcommand `probes`: which functions of a kernel can be probed.
+//! Probes: which functions of a kernel can have one, and what a profile with probes shows.
 //!
 //! The kernel is a small ELF file that the test writes: hand-made machine code, constant data with a jump table, and a
 //! pointer to a function as a linker makes it for code that was compiled for any address. The file is not executed.
 #![forbid(unsafe_code)]
 
+mod sealed;
+
 use kprof_fold::probes::body::Body;
 use kprof_fold::probes::handlers::Handlers;
 use kprof_fold::problems::Problems;
 use kprof_fold::symbols::Symbols;
+use sealed::{names, sealed};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -220,6 +223,82 @@ fn a_list_of_symbols_and_a_missing_file_are_errors() {
     );
     let (code, _, said) = run(&["/nonexistent/kernel"]);
     assert!(code == Some(2) && said.contains("cannot open /nonexistent/kernel"), "{said}");
+}
+
+/// A profile of the kernel, `slide` higher than its file, with hits of the probes on two functions.
+fn profile(name: &str, slide: u64) -> String {
+    let [read, serve] = [7, 8].map(|number| TEXT + slide + number * SPACE);
+    let account = |address: u64, what: &str| {
+        let what = format!("weight=3000 {what} asked-weight=3000 log2-10=2");
+        format!("# point-account tsc=9 cpu=1 {what} unit=ns point=probe.{address:016x}\n")
+    };
+    let accounts = account(read, "recorded=2") + &account(serve, "filtered=2");
+    let event = |tsc: u64| format!("!probe.{read:016x} sh 1 {tsc:x} 1500 - {:x} {:x}\n", read + 6, serve + 1);
+    let events = format!(
+        "# batch cpu=event-1 from=0 to=20\n{}{}# end cpu=event-1 to=20 samples=2\n",
+        event(1_000_000_000),
+        event(2_000_000_000)
+    );
+    let head = "# kprof-profile 1\n# tsc-hz 1000000000\n# boot 7\n# cpus 2\n";
+    let text = format!("{head}# load {:x}\n{}{events}", TEXT + slide, names(&accounts));
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("probes-{name}.profile"));
+    std::fs::write(&path, sealed(&text)).expect("the test folder is writable");
+    path.display().to_string()
+}
+
+/// The exit code of `kprof-fold`, what it wrote, and what it said.
+fn fold(words: &[&str]) -> (Option<i32>, String, String) {
+    let done = Command::new(env!("CARGO_BIN_EXE_kprof-fold")).args(words).output().expect("it runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (done.status.code(), text(&done.stdout), text(&done.stderr))
+}
+
+#[test]
+fn a_probe_is_shown_and_found_by_the_name_of_its_function_also_in_a_moved_kernel() {
+    let kernel = kernel("names", &functions());
+    for slide in [0, 0x1200_0000] {
+        let (profile, raw) = (profile("names", slide), format!("probe.{:016x}", TEXT + slide + 7 * SPACE));
+        for name in ["probe.kernel::fs::read", "probe.fs::read", "probe.*::read", &raw] {
+            let (code, out, said) = fold(&["--event", name, &profile, &kernel]);
+            assert_eq!((code, &out[..]), (Some(0), "kernel::fs::serve;kernel::fs::read 3000\n"), "{name}: {said}");
+            assert!(said.contains("probe.kernel::fs::read: 2 hits = 2 recorded"), "{name}: {said}");
+        }
+        for (words, shown) in [
+            (&["info", "--syms", &kernel, &profile][..], "  point probe.kernel::fs::read: 2 hits, 3000 ns in all"),
+            (&["latency", &profile, "probe.kernel::fs::*", "--syms", &kernel], "probe.kernel::fs::serve: 2 hits"),
+            (&["latency", &profile, "--syms", &kernel, "-o", "-"], "probe.kernel::fs::read: 2 hits, 3000 ns"),
+            (&["script", "--event", "probe.fs::read", &profile, &kernel], "1500 ns: probe.kernel::fs::read:"),
+            (&["report", "--event", "probe.fs::read", &profile, &kernel], "probe.kernel::fs::read"),
+            (&["heatmap", "--event", "probe.fs::read", &profile, &kernel], "probe.kernel::fs::read"),
+            (&["flamegraph", "--event", "probe.fs::read", &profile, &kernel], "3000 ns of probe.kernel::fs::read"),
+            (
+                &["export", "--to", "speedscope", "--event", "probe.fs::read", &profile, &kernel],
+                "probe.kernel::fs::read",
+            ),
+            (&["export", "--to", "perfetto", "--event", "probe.fs::read", &profile, &kernel], "probe.kernel::fs::read"),
+            (&["info", &profile], &raw),
+        ] {
+            let (code, out, said) = fold(words);
+            assert!(code == Some(0) && out.contains(shown), "{words:?}: {said}{out}");
+        }
+    }
+}
+
+#[test]
+fn a_name_of_several_probes_or_of_none_is_an_error_that_names_them() {
+    let (kernel, profile) = (kernel("several", &functions()), profile("several", 0));
+    let (code, _, said) = fold(&["--event", "probe.kernel::fs::*", &profile, &kernel]);
+    let raw = format!("probe.{:016x} (probe.kernel::fs::read)", TEXT + 7 * SPACE);
+    assert!(code == Some(2) && said.contains("means 2 points; give one of ") && said.contains(&raw), "{said}");
+    let (code, _, said) = fold(&["--event", "probe.fs::raed", &profile, &kernel]);
+    assert!(code == Some(2) && said.contains("did you mean `probe.kernel::fs::read`"), "{said}");
+    let (code, _, said) = fold(&["--event", "probe.serve", &profile, &kernel]);
+    let todo = "record them, with the ctl command `event probe.* record`";
+    assert!(code == Some(2) && said.contains(todo), "{said}");
+    let (code, _, said) = fold(&["--event", "probe.serve", "-", &kernel]);
+    assert!(code == Some(2) && said.contains("reads the profile and the symbols twice"), "{said}");
+    let (code, _, said) = fold(&["info", "--syms", "/nonexistent", &profile]);
+    assert!(code == Some(2) && said.contains("cannot open /nonexistent"), "{said}");
 }
 
 /// Functions with the names of kprof's, for the next test.

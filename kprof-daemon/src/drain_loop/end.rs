@@ -21,7 +21,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
         }
     }
 
-    /// Gives the last commands, each at most once. All of them are given; the error is that of the first one that fails.
+    /// Gives the last commands, each at most once. All of them are given; the error is that of the first that fails.
     pub(super) fn give_last_commands(&mut self) -> Result<(), Error> {
         let mut first = Ok(());
         for command in std::mem::take(&mut self.options.last_commands) {

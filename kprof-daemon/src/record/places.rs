@@ -1,8 +1,8 @@
 //! The file of places that `kprof-fold probes` has written, for `kprof-record probe`.
 //!
-//! In: the file, patterns of names, the kernel's facts. Out: the functions that are to have a probe, and by how much the
-//! kernel runs higher than its file says. Runs in: user process. A file of another kernel is refused: its places would
-//! be other instructions here.
+//! In: the file, patterns of names, the kernel's facts. Out: the functions that are to have a probe, and by how much
+//! the kernel runs higher than its file says. Runs in: user process. A file of another kernel is refused: its places
+//! would be other instructions here.
 
 use crate::ctl::Ctl;
 use crate::error::Error;
@@ -174,7 +174,8 @@ mod tests {
     use super::*;
 
     const FILE: &str = "# kprof-probes 1\n# build-id 1234abcd\n# load ffffffff80000000\n\
-        ffffffff80000010 f,2a kernel::fs::read\nffffffff80000100 - kernel::fs::serve\nffffffff80000200 7 kernel::mm::reads\n\
+        ffffffff80000010 f,2a kernel::fs::read\nffffffff80000100 - kernel::fs::serve\n\
+        ffffffff80000200 7 kernel::mm::reads\n\
         # refused: kernel::trap::enter: does not begin with `push rbp`\n";
 
     fn places() -> Places {

@@ -8,6 +8,7 @@ use super::causes;
 use super::compat::Output;
 use super::load::{self, Opened};
 use super::out::{with_output, write_failed};
+use super::placing;
 use super::prologue::sets_frame_pointer;
 use crate::error::Error;
 use crate::fold::Folder;
@@ -88,7 +89,7 @@ fn findings(opened: &Opened<Tally>) -> Vec<String> {
     for boot in &opened.profile.boots {
         if let Some(why) = causes::anchor_outside_text(boot) {
             found.push(why);
-        } else if let Err(why) = load::fits(&opened.profile, boot, &opened.symbols) {
+        } else if let Err(why) = placing::fits(&opened.profile, boot, &opened.symbols) {
             found.push(format!("wrong kernel image: {why}. Give the image that ran"));
         }
         cpus(boot, &mut found);

@@ -10,6 +10,7 @@ use super::heap;
 use super::load::{self, Loaded, Opened, Shows};
 use super::nearest::did_you_mean;
 use super::out::{with_output, write_failed};
+use super::probe_names;
 use super::single;
 use super::talk::Talk;
 use super::users;
@@ -26,6 +27,7 @@ use crate::symbols::name::visible;
 use crate::tally::By;
 use kprof_format::memory;
 use kprof_format::point::{PointCounter, PointState};
+use kprof_format::probe::POINT_PREFIX;
 use std::collections::BTreeMap;
 
 /// Reads, selects, symbolizes and folds the events of the point `name`.
@@ -47,9 +49,11 @@ pub fn load(input: &Input, choice: &Choice, name: &str) -> Result<Loaded, Error>
     if users::are_given(input, &rest) {
         return Err(Error::Usage("user symbols by task do not work with --event yet".to_owned()));
     }
+    let name = &probe_names::in_file(input, name)?;
     let opened =
         load::open_any(input, choice, Output::Other, |select| EventTally::new(select.clone(), name, choice.by))?;
-    let Opened { consumer: tally, profile, stacks, symbols, select, account, problems, doubt, .. } = opened;
+    let Opened { consumer: tally, profile, stacks, symbols, names, select, account, problems, doubt, .. } = opened;
+    let name = names.shown(name);
     let (point, account_in_words) = asked(&profile, &input.file, name, &select)?;
     let scaled = tally.scaled(&point, choice.count);
     let reasons: Vec<String> = tally.groups().iter().map(|number| reason(&point, number)).collect();
@@ -88,8 +92,10 @@ pub fn script(args: &Script, name: &str) -> Result<u8, Error> {
     refuse_single(&args.choice, name, "script prints")?;
     let input = &args.input;
     single::refuse_users(input)?;
+    let name = &probe_names::in_file(input, name)?;
     let mut opened = load::open_any(input, &args.choice, Output::Script, |select| EventLog::new(select.clone(), name))?;
-    let (point, account) = asked(&opened.profile, &input.file, name, &opened.select)?;
+    let (point, account) = asked(&opened.profile, &input.file, opened.names.shown(name), &opened.select)?;
+    opened.consumer.show_as(opened.names.shown(name));
     let asked = opened.style;
     let style = Style {
         tsc_hz: single::clock(&opened, input)?,
@@ -110,7 +116,9 @@ pub fn script(args: &Script, name: &str) -> Result<u8, Error> {
 pub fn heatmap(args: &Heatmap, name: &str) -> Result<u8, Error> {
     refuse_single(&args.choice, name, "heatmap draws")?;
     let input = &args.input;
+    let name = &probe_names::in_file(input, name)?;
     let opened = load::open_any(input, &args.choice, Output::Other, |select| EventLog::new(select.clone(), name))?;
+    let name = opened.names.shown(name);
     let (point, account) = asked(&opened.profile, &input.file, name, &opened.select)?;
     let events = opened.consumer.weights(single::clock(&opened, input)?);
     if events.iter().any(|(_, _, state)| matches!(state, PointState::ByWeight(_))) {
@@ -200,7 +208,10 @@ pub fn point(profile: &Profile, file: &str, name: &str) -> Result<Point, Error> 
     let (recorded, lost) = (point.count(PointCounter::Recorded), point.count(PointCounter::Lost));
     if point.in_file() + recorded + lost == 0 {
         let counted = if point.hits() > 0 { "only counted (kprof-fold latency shows them)" } else { "not counted" };
-        let why = format!("the hits of {name} were {counted}: record them, with the ctl command `event {name} record`");
+        // The kernel knows a probe by its address.
+        let in_kernel = if name.starts_with(POINT_PREFIX) { "probe.*" } else { name };
+        let todo = format!("record them, with the ctl command `event {in_kernel} record`");
+        let why = format!("the hits of {name} were {counted}: {todo}");
         return Err(Error::unusable(file, why));
     }
     Ok(point)

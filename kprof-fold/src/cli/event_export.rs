@@ -10,6 +10,7 @@ use super::event::{self, asked, point, refuse_cpus};
 use super::heap::{account_of_live, frees};
 use super::load::{self, Opened};
 use super::out::{with_output, write_failed};
+use super::probe_names;
 use super::single::{self, about_pprof};
 use super::talk::Talk;
 use crate::error::Error;
@@ -62,8 +63,10 @@ pub fn run(args: &Export, name: &str) -> Result<u8, Error> {
         };
         return written(args, &opened, &values);
     }
+    let name = &probe_names::in_file(input, name)?;
     let opened =
         load::open_any(input, choice, Output::Other, |select| EventTally::new(select.clone(), name, By::None))?;
+    let name = opened.names.shown(name);
     let (point, account) = asked(&opened.profile, &input.file, name, &opened.select)?;
     Talk { quiet: input.quiet }.say(account);
     let [hits, weights] = [true, false].map(|of_hits| opened.consumer.scaled(&point, of_hits));
@@ -90,7 +93,9 @@ fn over_time(args: &Export, name: &str) -> Result<u8, Error> {
     if name == LIVE {
         return live_over_time(args);
     }
+    let name = &probe_names::in_file(input, name)?;
     let opened = load::open_any(input, &args.choice, Output::Other, |select| HitLog::new(select.clone(), name))?;
+    let name = opened.names.shown(name);
     let (point, account) = asked(&opened.profile, &input.file, name, &opened.select)?;
     Talk { quiet: input.quiet }.say(account);
     let hits = opened.consumer.hits(name, &point, &opened.select);

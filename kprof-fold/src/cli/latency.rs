@@ -10,6 +10,7 @@ use super::event::{account_of, on_cpus};
 use super::load;
 use super::nearest::did_you_mean;
 use super::out::{not_written, put};
+use super::probe_names;
 use crate::account::Account;
 use crate::error::Error;
 use crate::output::{info, latency, requests};
@@ -56,7 +57,8 @@ fn by_size(args: &Latency, format: TableFormat) -> Result<u8, Error> {
 
 /// Reads the profile, and returns the points that were asked for too.
 fn read_points<C: Consumer>(args: &Latency, consumer: C) -> Result<(Reading<C>, BTreeMap<String, Point>), Error> {
-    let reading = read::read(Source { file: &args.file, form: None, progress: &mut |_| {} }, consumer)?;
+    let mut reading = read::read(Source { file: &args.file, form: None, progress: &mut |_| {} }, consumer)?;
+    probe_names::rename(&args.file, args.syms.as_deref(), &mut reading.profile)?;
     super::talk::print(&reading.problems);
     let mut all = BTreeMap::<String, Point>::new();
     for (name, point) in reading.profile.boots.iter().flat_map(|boot| &boot.points) {

@@ -11,6 +11,8 @@ use super::images;
 use super::mistakes;
 use super::nearest;
 use super::places;
+use super::placing;
+use super::probe_names::Names;
 use super::progress::Progress;
 use super::talk::Talk;
 use super::users;
@@ -23,13 +25,11 @@ use crate::problems::Problems;
 use crate::profile::{Boot, Profile};
 use crate::read::ingest::Consumer;
 use crate::read::{self, Reading, Source};
-use crate::relocations::NOWHERE;
 use crate::select::Select;
 use crate::stacks::Stacks;
-use crate::symbols::{Symbols, check, plausible, stub};
+use crate::symbols::{Symbols, stub};
 use crate::tally::{By, Tally};
 use crate::watch::Watched;
-use kprof_format::fact::Fact;
 
 /// Exit code: something in the input was skipped.
 pub const SKIPPED: u8 = 1;
@@ -84,6 +84,8 @@ pub struct Opened<C> {
     pub stacks: Stacks,
     /// Names.
     pub symbols: Symbols,
+    /// The names of the points of probes.
+    pub names: Names,
     /// The selection of samples.
     pub select: Select,
     /// The account.
@@ -155,9 +157,11 @@ pub fn open_any<C: Consumer>(
     bar.end();
     problems.append(reading.problems);
     places::settle(&reading.profile, &mut reading.stacks);
-    place_symbols(input, &reading.profile, &mut symbols, talk)?;
+    placing::place_symbols((&input.file, &input.syms, input.force), &reading.profile, &mut symbols, talk)?;
+    let names = Names::of(&reading.profile, &symbols);
+    names.rename(&mut reading.profile);
     images::open(input, &reading.profile, &mut symbols, &mut problems, talk)?;
-    let mut doubt = doubt(&reading.profile, &reading.stacks, &symbols);
+    let mut doubt = placing::doubt(&reading.profile, &reading.stacks, &symbols);
     let missing = stub::missing_function(&reading.stacks, &symbols);
     let say = |file: &str, what: &str, why: &str| {
         let text = format!("does not look like the symbols of {what}: {why}");
@@ -193,6 +197,7 @@ pub fn open_any<C: Consumer>(
         profile: reading.profile,
         stacks: reading.stacks,
         symbols,
+        names,
         select,
         account,
         problems,
@@ -278,64 +283,6 @@ fn say_unknown(folded: &Folded, symbols: &Symbols, select: &Select, talk: Talk) 
             }
         }
     }
-}
-
-/// Whether the symbols are those of the kernel that ran in this boot.
-///
-/// # Errors
-/// A sentence about what does not match.
-pub fn fits(profile: &Profile, boot: &Boot, symbols: &Symbols) -> Result<(), String> {
-    symbols.elf.as_ref().map_or(Ok(()), |elf| check::arch(boot, elf).and_then(|()| check::build_id(boot, elf)))?;
-    let first = profile.boots.iter().find_map(places::load);
-    let moved = first.zip(places::load(boot)).map_or(0, |(first, here)| here.wrapping_sub(first));
-    check::anchors(boot, &symbols.table, symbols.slide.wrapping_add(moved))
-}
-
-/// The reasons against the symbols, if the profile has neither anchors nor a build id to compare them with.
-fn doubt(profile: &Profile, stacks: &Stacks, symbols: &Symbols) -> Option<String> {
-    let has_build_id = symbols.elf.as_ref().is_some_and(|elf| elf.build_id.is_some());
-    let tells = |boot: &Boot| boot.fact(Fact::BuildId).is_some_and(|id| id != "-");
-    let is_vouched_for = |boot: &Boot| !boot.anchors.is_empty() || (has_build_id && tells(boot));
-    // Anchors that were used to place the symbols say less about them.
-    if !symbols.slide_is_solved && profile.boots.iter().any(is_vouched_for) {
-        None
-    } else {
-        plausible::doubt(stacks, symbols)
-    }
-}
-
-/// Moves the symbols to the address where the first boot had the kernel. Refuses symbols of another build, unless
-/// forced.
-fn place_symbols(input: &Input, profile: &Profile, symbols: &mut Symbols, talk: Talk) -> Result<(), Error> {
-    let first = profile.boots.iter().find_map(places::load);
-    if let (Some(first), Some(elf)) = (first, &symbols.elf) {
-        symbols.slide = first.wrapping_sub(elf.base);
-    }
-    if let (true, Some(boot)) = (first.is_none() || symbols.elf.is_none(), profile.boots.first())
-        && check::anchors(boot, &symbols.table, symbols.slide).is_err()
-        && let Some(slide) = check::solve_slide(boot, &symbols.table)
-    {
-        symbols.slide = slide;
-        symbols.slide_is_solved = true;
-        talk.say(format_args!("{}: the kernel ran {slide:#x} higher than its symbols (from the anchors)", input.syms));
-    }
-    symbols.kernel_text = profile.boots.iter().find_map(places::text);
-    let has_place = (first.is_some() && symbols.elf.is_some()) || symbols.slide_is_solved;
-    let is_upper = symbols.kernel_text.is_none_or(|(from, _)| from >= NOWHERE);
-    if !has_place && is_upper && !symbols.table.starts_within(NOWHERE, u64::MAX) {
-        // Kernel code in the lower half: its addresses in a profile have bit 63 set.
-        symbols.slide = NOWHERE;
-    }
-    symbols.user_is_foreign = true;
-    for boot in &profile.boots {
-        let Err(why) = fits(profile, boot, symbols) else { continue };
-        let text = format!("does not belong to {}: {why}", input.file);
-        if !input.force {
-            return Err(Error::unusable(&input.syms, format!("{text}. Give the symbols of that build, or --force")));
-        }
-        talk.say(format_args!("{}: {text}; folded all the same (--force)", input.syms));
-    }
-    Ok(())
 }
 
 fn select(choice: &Choice, rest: &Rest) -> Select {

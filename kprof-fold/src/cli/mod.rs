@@ -22,6 +22,8 @@ pub mod nearest;
 pub mod out;
 pub mod pager;
 pub mod places;
+pub mod placing;
+pub mod probe_names;
 pub mod probes;
 pub mod progress;
 mod prologue;

@@ -11,7 +11,7 @@ use super::event_export;
 use super::load::{self, Opened};
 use super::nearest::did_you_mean;
 use super::out::{put, with_output, write_failed};
-use super::{users, values};
+use super::{probe_names, users, values};
 use crate::account::Account;
 use crate::aliasing::{self, Verdict};
 use crate::error::Error;
@@ -57,6 +57,7 @@ pub fn info(args: &Info) -> Result<u8, Error> {
     let tsc_hz = args.ghz.as_deref().map(values::ghz).transpose().map_err(Error::Usage)?;
     let source = Source { file: &args.file, form: args.form, progress: &mut |_| {} };
     let mut reading = read::read(source, Overview::default())?;
+    probe_names::rename(&args.file, args.syms.as_deref(), &mut reading.profile)?;
     super::talk::print(&reading.problems);
     let tsc_hz = tsc_hz.or(reading.profile.boots.iter().find_map(Boot::tsc_hz).map(|hz| hz as f64));
     let account = Account::of(&reading.profile);

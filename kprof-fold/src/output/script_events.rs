@@ -52,6 +52,11 @@ impl EventLog {
         Self { select, point: point.to_owned(), events: Vec::new() }
     }
 
+    /// Writes the events under this name of their point.
+    pub fn show_as(&mut self, point: &str) {
+        point.clone_into(&mut self.point);
+    }
+
     /// The number of events.
     pub fn len(&self) -> usize {
         self.events.len()

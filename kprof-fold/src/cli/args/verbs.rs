@@ -159,6 +159,9 @@ pub struct Info {
     /// and CSV have all tasks
     #[arg(long, value_enum, value_name = "text|json|csv", hide_possible_values = true)]
     pub format: Option<TableFormat>,
+    /// The kernel's ELF file or symbols, for the names of functions that have had a probe
+    #[arg(long, value_name = "SYMS")]
+    pub syms: Option<String>,
     /// Output file [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<String>,
@@ -185,6 +188,9 @@ pub struct Latency {
     /// Recorded requests to disks, by disk and size
     #[arg(long)]
     pub by_size: bool,
+    /// The kernel's ELF file or symbols, for the names of functions that have had a probe
+    #[arg(long, value_name = "SYMS")]
+    pub syms: Option<String>,
     /// The form of the output; without it the extension of -o FILE decides (.json, .csv, .txt), otherwise text
     #[arg(long, value_enum, value_name = "text|json|csv", hide_possible_values = true)]
     pub format: Option<TableFormat>,

@@ -1,0 +1,80 @@
+//! Places the kernel's symbols where the kernel ran, and refuses those of another build. Stage: command line, between
+//! read and symbolize.
+//!
+//! In: headers of all boots, symbols. Out: the slide of the symbols; an error, or a doubt in words, if they are not
+//! those of the profile. Symbols of another build would give plausible and wrong names.
+
+use super::places;
+use super::talk::Talk;
+use crate::error::Error;
+use crate::profile::{Boot, Profile};
+use crate::relocations::NOWHERE;
+use crate::stacks::Stacks;
+use crate::symbols::{Symbols, check, plausible};
+use kprof_format::fact::Fact;
+
+/// Whether the symbols are those of the kernel that ran in this boot.
+///
+/// # Errors
+/// A sentence about what does not match.
+pub fn fits(profile: &Profile, boot: &Boot, symbols: &Symbols) -> Result<(), String> {
+    symbols.elf.as_ref().map_or(Ok(()), |elf| check::arch(boot, elf).and_then(|()| check::build_id(boot, elf)))?;
+    let first = profile.boots.iter().find_map(places::load);
+    let moved = first.zip(places::load(boot)).map_or(0, |(first, here)| here.wrapping_sub(first));
+    check::anchors(boot, &symbols.table, symbols.slide.wrapping_add(moved))
+}
+
+/// The reasons against the symbols, if the profile has neither anchors nor a build id to compare them with.
+pub fn doubt(profile: &Profile, stacks: &Stacks, symbols: &Symbols) -> Option<String> {
+    let has_build_id = symbols.elf.as_ref().is_some_and(|elf| elf.build_id.is_some());
+    let tells = |boot: &Boot| boot.fact(Fact::BuildId).is_some_and(|id| id != "-");
+    let is_vouched_for = |boot: &Boot| !boot.anchors.is_empty() || (has_build_id && tells(boot));
+    // Anchors that were used to place the symbols say less about them.
+    if !symbols.slide_is_solved && profile.boots.iter().any(is_vouched_for) {
+        None
+    } else {
+        plausible::doubt(stacks, symbols)
+    }
+}
+
+/// Moves the symbols to the address where the first boot had the kernel. Refuses symbols of another build, unless
+/// forced.
+///
+/// # Errors
+/// If they are of another build; as [`fits`].
+pub fn place_symbols(
+    (file, syms, force): (&str, &str, bool),
+    profile: &Profile,
+    symbols: &mut Symbols,
+    talk: Talk,
+) -> Result<(), Error> {
+    let first = profile.boots.iter().find_map(places::load);
+    if let (Some(first), Some(elf)) = (first, &symbols.elf) {
+        symbols.slide = first.wrapping_sub(elf.base);
+    }
+    if let (true, Some(boot)) = (first.is_none() || symbols.elf.is_none(), profile.boots.first())
+        && check::anchors(boot, &symbols.table, symbols.slide).is_err()
+        && let Some(slide) = check::solve_slide(boot, &symbols.table)
+    {
+        symbols.slide = slide;
+        symbols.slide_is_solved = true;
+        talk.say(format_args!("{syms}: the kernel ran {slide:#x} higher than its symbols (from the anchors)"));
+    }
+    symbols.kernel_text = profile.boots.iter().find_map(places::text);
+    let has_place = (first.is_some() && symbols.elf.is_some()) || symbols.slide_is_solved;
+    let is_upper = symbols.kernel_text.is_none_or(|(from, _)| from >= NOWHERE);
+    if !has_place && is_upper && !symbols.table.starts_within(NOWHERE, u64::MAX) {
+        // Kernel code in the lower half: its addresses in a profile have bit 63 set.
+        symbols.slide = NOWHERE;
+    }
+    symbols.user_is_foreign = true;
+    for boot in &profile.boots {
+        let Err(why) = fits(profile, boot, symbols) else { continue };
+        let text = format!("does not belong to {file}: {why}");
+        if !force {
+            return Err(Error::unusable(syms, format!("{text}. Give the symbols of that build, or --force")));
+        }
+        talk.say(format_args!("{syms}: {text}; folded all the same (--force)"));
+    }
+    Ok(())
+}
