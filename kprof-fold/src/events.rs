@@ -8,6 +8,8 @@
 //! without bias. What the recorded hits of a CPU stand for is then scaled to the total of the hits on this CPU for
 //! which a record was asked: that is known exactly. So the counts of all CPUs add up to those of the whole.
 
+pub mod parts;
+
 use crate::points::Point;
 use crate::read::escape::unescape;
 use crate::read::ingest::{Consumer, Recorded};
@@ -16,6 +18,7 @@ use crate::stacks::StackId;
 use crate::tally::{By, Count};
 use kprof_format::memory::FREE;
 use kprof_format::point::{PointCounter, PointPart, PointState};
+use parts::Amount;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// For how many hits a recorded hit of this weight stands, if it was chosen like this.
@@ -48,8 +51,8 @@ struct Sum {
     events: u64,
     weight: u128,
     /// What they stand for: hits, and weight.
-    hits: f64,
-    scaled_weight: f64,
+    hits: Amount,
+    scaled_weight: Amount,
 }
 
 impl Sum {
@@ -57,15 +60,15 @@ impl Sum {
         let factor = factor(weight, state);
         self.events += 1;
         self.weight = self.weight.saturating_add(u128::from(weight));
-        self.hits += factor;
-        self.scaled_weight += factor * weight as f64;
+        self.hits.add(&Amount::of_hit(1.0, factor));
+        self.scaled_weight.add(&Amount::of_hit(weight as f64, factor));
     }
 
     fn merge(&mut self, other: &Self) {
         self.events += other.events;
         self.weight = self.weight.saturating_add(other.weight);
-        self.hits += other.hits;
-        self.scaled_weight += other.scaled_weight;
+        self.hits.add(&other.hits);
+        self.scaled_weight.add(&other.scaled_weight);
     }
 }
 
@@ -87,6 +90,10 @@ struct OfCpu {
     all: Sum,
     /// Whether an event was chosen by chance or by number.
     is_sampled: bool,
+    /// The greatest mean distance of events that were drawn by weight.
+    mean_distance: u64,
+    /// The greatest number of hits for which one event stands.
+    most_hits: f64,
 }
 
 /// The result.
@@ -150,7 +157,7 @@ impl EventTally {
 impl OfCpu {
     /// The counts, scaled to those of the CPU.
     fn scaled(&self, point: &Point, of_hits: bool, is_free: bool) -> Scaled {
-        let number = |sum: &Sum| if of_hits { sum.hits } else { sum.scaled_weight };
+        let number = |sum: &Sum| if of_hits { sum.hits.sum } else { sum.scaled_weight.sum };
         let exact = |sum: &Sum| if of_hits { u128::from(sum.events) } else { sum.weight };
         let (recorded, lost_hits) = (point.count(PointCounter::Recorded), point.count(PointCounter::Lost));
         let (lost_hits, left_out) = (u128::from(lost_hits), point.part(PointPart::LeftOut));
@@ -216,6 +223,10 @@ impl Consumer for EventTally {
         let cpu = Some(u64::from(event.cpu));
         let of_cpu = self.cpus.entry(cpu).or_default();
         of_cpu.is_sampled |= event.state != PointState::Record;
+        if let PointState::ByWeight(mean) = event.state {
+            of_cpu.mean_distance = of_cpu.mean_distance.max(mean);
+        }
+        of_cpu.most_hits = of_cpu.most_hits.max(factor(event.weight, event.state));
         let mut one = Sum::default();
         one.add(event.weight, event.state);
         of_cpu.all.merge(&one);

@@ -82,6 +82,14 @@ pub struct Folder<'a> {
 impl Folder<'_> {
     /// Folds the counts; stacks with the same names are added up.
     pub fn fold(&self, counts: &[Count]) -> Folded {
+        let mut folded = self.one_by_one(counts);
+        folded.sort();
+        folded.join_equal();
+        folded
+    }
+
+    /// Names the stacks of the counts, each by itself and in their order. Those that do not count are left out.
+    pub fn one_by_one(&self, counts: &[Count]) -> Folded {
         let mut folded = Folded::default();
         folded.frames.reserve(self.stacks.len());
         folded.stacks.reserve(counts.len());
@@ -106,8 +114,6 @@ impl Folder<'_> {
             }
             folded.push(ids.iter().rev().copied(), count.samples);
         }
-        folded.sort();
-        folded.join_equal();
         folded
     }
 

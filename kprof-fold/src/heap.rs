@@ -104,13 +104,9 @@ impl HeapTally {
     /// What was not freed, by stack and group: bytes, or allocations; and the names of the groups.
     pub fn counts(&self, of_allocations: bool, tsc_hz: Option<f64>) -> (Vec<Count>, Vec<String>) {
         let mut sums = BTreeMap::<(String, StackId), f64>::new();
-        for ((boot, _), made) in &self.live {
-            let group = match self.by {
-                By::Age => age(self.ends.get(boot).map_or(0, |end| end.saturating_sub(made.tsc)), tsc_hz),
-                _ => &made.group,
-            };
-            let number = if of_allocations { made.estimate.allocations } else { made.estimate.bytes };
-            *sums.entry((group.to_owned(), made.stack)).or_default() += number;
+        for (stack, group, estimate) in self.unfreed(tsc_hz) {
+            let number = if of_allocations { estimate.allocations } else { estimate.bytes };
+            *sums.entry((group.to_owned(), stack)).or_default() += number;
         }
         let mut groups: Vec<String> = sums.keys().map(|(group, _)| group.clone()).collect();
         groups.dedup();
@@ -122,6 +118,17 @@ impl HeapTally {
         };
         let counts = sums.iter().map(count).filter(|count| count.samples > 0).collect();
         (counts, groups)
+    }
+
+    /// Each allocation that was not freed: its stack, its group, for what it stands.
+    pub fn unfreed(&self, tsc_hz: Option<f64>) -> impl Iterator<Item = (StackId, &str, Estimate)> {
+        self.live.iter().map(move |((boot, _), made)| {
+            let group = match self.by {
+                By::Age => age(self.ends.get(boot).map_or(0, |end| end.saturating_sub(made.tsc)), tsc_hz),
+                _ => &made.group[..],
+            };
+            (made.stack, group, made.estimate)
+        })
     }
 
     /// The allocations that were not freed, by boot and time.

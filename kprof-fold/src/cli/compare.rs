@@ -2,13 +2,13 @@
 //!
 //! In: two profiles or two files of folded stacks. Out: the comparison, and exit code 4 if a claim holds.
 
-use super::args::{Diff, DiffFormat, ImageFile, Input};
+use super::args::{self, DiffFormat, ImageFile, Input};
 use super::out;
-use super::{load, mistakes, nearest, talk};
+use super::{event, load, mistakes, nearest, talk};
 use crate::account::Account;
 use crate::diff::claim::{Claim, Tested};
 use crate::diff::significance::Interval;
-use crate::diff::{self, Method, Run, output};
+use crate::diff::{self, Diff, Method, Run, output, weights};
 use crate::error::Error;
 use crate::fold::Folded;
 use crate::output::folded;
@@ -24,13 +24,19 @@ pub const CLAIM_HOLDS: u8 = 4;
 const TOP: usize = 20;
 
 /// `diff`.
-pub fn run(args: &Diff) -> Result<u8, Error> {
+pub fn run(args: &args::Diff) -> Result<u8, Error> {
     let format = DiffFormat::of(args.format, args.output.as_deref())?;
     let [old_files, new_files] = sides(args)?;
     let (old, new) = (side(args, &old_files, &args.old_image)?, side(args, &new_files, &args.new_image)?);
     let runs = |side: &Side| side.runs.iter().map(|run| Run::of(run, args.subtrees)).collect::<Vec<_>>();
     let method = Method { confidence: args.confidence, is_same_work: args.same_work };
-    let compared = diff::compare(&runs(&old), &runs(&new), method);
+    let compared = match (&args.choice.event, &old.unit, &new.unit) {
+        (Some(name), Some(unit), Some(other)) if unit == other => {
+            weights::compare(&old.weighed, &new.weighed, (&visible(name), unit), method)
+        }
+        (Some(name), unit, other) => return Err(other_unit(name, unit.as_deref(), other.as_deref())),
+        (None, ..) => diff::compare(&runs(&old), &runs(&new), method),
+    };
     let talk = talk::Talk { quiet: args.quiet };
     if args.subtrees && old.runs.iter().chain(&new.runs).any(diff::has_longer_paths) {
         talk.say(format_args!("of paths of more than {} frames the outermost {0} are compared", diff::MAX_PATH));
@@ -47,7 +53,7 @@ pub fn run(args: &Diff) -> Result<u8, Error> {
             DiffFormat::Text => output::text(&compared, &style).into_bytes(),
             DiffFormat::Markdown => output::markdown(&compared, &style).into_bytes(),
             DiffFormat::Json => format!("{:#}\n", output::json(&compared, &style)).into_bytes(),
-            DiffFormat::Flamegraph => flamegraph(&style, &old.runs, &new.runs)?,
+            DiffFormat::Flamegraph => flamegraph(&style, &compared, &old.runs, &new.runs)?,
         };
         out.write_all(&bytes).map_err(|error| out::not_written(output, error))
     })?;
@@ -60,9 +66,9 @@ pub fn run(args: &Diff) -> Result<u8, Error> {
         let text = |tested: &Tested<'_>| {
             let Interval { low, middle, high } = tested.change;
             let (low, middle, high) = (low * 100.0, middle * 100.0, high * 100.0);
-            let row = tested.row;
+            let (row, unit) = (tested.row, compared.unit());
             format!(
-                "{} of {} changed by {middle:+.2} ({low:+.2} to {high:+.2}) % of all samples",
+                "{} of {} changed by {middle:+.2} ({low:+.2} to {high:+.2}) % of all {unit}",
                 row.kind.word(),
                 row.name
             )
@@ -73,7 +79,7 @@ pub fn run(args: &Diff) -> Result<u8, Error> {
         }
         if !tested.iter().any(|tested| tested.holds) {
             match &tested[..] {
-                [] => talk.say(format_args!("claim does not hold: {}: it has no samples", claim.as_str())),
+                [] => talk.say(format_args!("claim does not hold: {}: it has no {}", claim.as_str(), compared.unit())),
                 [one] => talk.say(format_args!("claim does not hold: {}: {}", claim.as_str(), text(one))),
                 _ => talk.say(format_args!(
                     "claim does not hold: {}: none of {} functions",
@@ -93,7 +99,7 @@ struct Files {
 }
 
 /// Which files belong to which side.
-fn sides(args: &Diff) -> Result<[Files; 2], Error> {
+fn sides(args: &args::Diff) -> Result<[Files; 2], Error> {
     let files = |runs: &[String], syms: Option<&String>| Files { runs: runs.to_vec(), syms: syms.cloned() };
     if args.new.is_empty() {
         return match &args.files[..] {
@@ -123,17 +129,33 @@ fn sides(args: &Diff) -> Result<[Files; 2], Error> {
 /// One side of the comparison.
 struct Side {
     runs: Vec<Folded>,
+    /// With --event the same runs, with how exactly they are known, and the unit of all of them.
+    weighed: Vec<weights::Run>,
+    unit: Option<String>,
     symbols: Option<Symbols>,
     code: u8,
 }
 
-fn side(args: &Diff, files: &Files, images: &[ImageFile]) -> Result<Side, Error> {
-    let mut side = Side { runs: Vec::new(), symbols: None, code: 0 };
+fn side(args: &args::Diff, files: &Files, images: &[ImageFile]) -> Result<Side, Error> {
+    let mut side = Side { runs: Vec::new(), weighed: Vec::new(), unit: None, symbols: None, code: 0 };
     let images = [&args.image, images].concat();
     for file in &files.runs {
         let code = match &files.syms {
             Some(syms) => {
-                let loaded = load::load(&input(args, file, syms, images.clone()), &args.choice.for_table())?;
+                let (input, choice) = (input(args, file, syms, images.clone()), args.choice.for_table());
+                let loaded = match &choice.event {
+                    None => load::load(&input, &choice)?,
+                    Some(name) => {
+                        let (loaded, run) = event::load_run(&input, &choice, name, args.subtrees)?;
+                        let unit = loaded.event.as_ref().map(|event| event.unit.clone());
+                        if side.unit.is_some() && side.unit != unit {
+                            return Err(other_unit(name, side.unit.as_deref(), unit.as_deref()));
+                        }
+                        side.unit = unit;
+                        side.weighed.push(run);
+                        loaded
+                    }
+                };
                 let code = loaded.exit_code(args.limits);
                 side.runs.push(loaded.folded);
                 side.symbols = Some(loaded.symbols);
@@ -143,6 +165,11 @@ fn side(args: &Diff, files: &Files, images: &[ImageFile]) -> Result<Side, Error>
                 return Err(Error::Usage(
                     "--image belongs to profiles; give the kernel's symbols with them".to_owned(),
                 ));
+            }
+            None if args.choice.event.is_some() => {
+                let todo = "--event needs profiles, and the kernel's symbols after them: folded stacks do not say \
+                            which of their numbers are exact";
+                return Err(Error::Usage(todo.to_owned()));
             }
             None => {
                 let (folded, lost) = folded_file(file)?;
@@ -156,6 +183,15 @@ fn side(args: &Diff, files: &Files, images: &[ImageFile]) -> Result<Side, Error>
     Ok(side)
 }
 
+/// Weights of different units cannot be compared.
+fn other_unit(name: &str, unit: Option<&str>, other: Option<&str>) -> Error {
+    let [unit, other] = [unit, other].map(|unit| unit.unwrap_or("none"));
+    Error::Usage(format!(
+        "{name} is measured in {unit} in one profile and in {other} in another one, so diff cannot \
+                          compare them; --count compares numbers of hits"
+    ))
+}
+
 /// The names of all functions that have a symbol on either side. A claim about one of them without samples passes.
 fn functions(sides: [&Side; 2]) -> Vec<String> {
     let symbols = sides.into_iter().filter_map(|side| side.symbols.as_ref());
@@ -163,12 +199,12 @@ fn functions(sides: [&Side; 2]) -> Vec<String> {
 }
 
 /// A claim about a function that does not exist is refused, because it would always pass.
-fn unknown(claim: &Claim, compared: &diff::Diff) -> Error {
+fn unknown(claim: &Claim, compared: &Diff) -> Error {
     let meant = nearest::did_you_mean(claim.pattern().as_str(), compared.rows.iter().map(|row| &row.name[..]));
     Error::Usage(format!("--fail-if '{}': neither side has such a function{meant}", claim.as_str()))
 }
 
-fn input(args: &Diff, file: &str, syms: &str, image: Vec<ImageFile>) -> Input {
+fn input(args: &args::Diff, file: &str, syms: &str, image: Vec<ImageFile>) -> Input {
     Input {
         file: file.to_owned(),
         syms: syms.to_owned(),
@@ -212,7 +248,7 @@ fn folded_file(file: &str) -> Result<(Folded, u64), Error> {
 }
 
 /// Draws both sides in one flame graph with the inferno library; OLD is scaled to NEW's number of samples.
-fn flamegraph(style: &output::Style, old: &[Folded], new: &[Folded]) -> Result<Vec<u8>, Error> {
+fn flamegraph(style: &output::Style, compared: &Diff, old: &[Folded], new: &[Folded]) -> Result<Vec<u8>, Error> {
     let lines = |runs: &[Folded]| {
         let mut text = Vec::new();
         let mut done = runs.iter().map(|folded| folded::write(folded, 0, &mut text));
@@ -226,8 +262,9 @@ fn flamegraph(style: &output::Style, old: &[Folded], new: &[Folded]) -> Result<V
     inferno::differential::from_readers(options, &old[..], &new[..], &mut both).map_err(failed)?;
     let mut options = inferno::flamegraph::Options::default();
     options.title = visible(&format!("from {} (OLD) to {} (NEW)", style.old_name, style.new_name)).into_owned();
-    options.subtitle = Some("red grew, blue shrank; widths are those of NEW".to_owned());
-    options.count_name = "samples".to_owned();
+    let beside = output::beside(compared).map_or_else(String::new, |beside| format!("; {beside}"));
+    options.subtitle = Some(format!("red grew, blue shrank; widths are those of NEW{beside}"));
+    options.count_name = compared.unit().to_owned();
     let mut svg = Vec::new();
     inferno::flamegraph::from_reader(&mut options, &both[..], &mut svg).map_err(failed)?;
     Ok(svg)

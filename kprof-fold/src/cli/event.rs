@@ -14,6 +14,7 @@ use super::probe_names;
 use super::single;
 use super::talk::Talk;
 use super::users;
+use crate::diff::weights::Run;
 use crate::error::Error;
 use crate::events::{EventFacts, EventTally};
 use crate::fold::Folder;
@@ -35,10 +36,25 @@ use std::collections::BTreeMap;
 /// # Errors
 /// If the input or the arguments are unusable, or the profile has no such events.
 pub fn load(input: &Input, choice: &Choice, name: &str) -> Result<Loaded, Error> {
+    load_for(input, choice, name, None).map(|(loaded, _)| loaded)
+}
+
+/// As [`load`], with how exactly the weights are known. With `subtrees` also those of the paths from the root.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_run(input: &Input, choice: &Choice, name: &str, subtrees: bool) -> Result<(Loaded, Run), Error> {
+    let (loaded, mut run) = load_for(input, choice, name, Some(subtrees))?;
+    run.lost = loaded.lost;
+    run.only_counted = loaded.event.as_ref().map_or(0, |event| event.only_counted);
+    Ok((loaded, run))
+}
+
+fn load_for(input: &Input, choice: &Choice, name: &str, subtrees: Option<bool>) -> Result<(Loaded, Run), Error> {
     refuse(choice)?;
     let rest = Rest::read(&input.rest).map_err(Error::Usage)?;
     if name == memory::LIVE {
-        return heap::load(input, choice);
+        return heap::load(input, choice, subtrees);
     }
     if choice.by == By::Age {
         return Err(Error::Usage("--by age works with --event heap.live".to_owned()));
@@ -60,6 +76,8 @@ pub fn load(input: &Input, choice: &Choice, name: &str) -> Result<Loaded, Error>
     let groups = if choice.by == By::Reason { &reasons } else { tally.groups() };
     let folder = Folder { symbols: &symbols, stacks: &stacks, select: &select, by: choice.by, groups };
     let folded = folder.fold(&scaled.counts);
+    let parts = || tally.parts(&point, choice.count);
+    let run = subtrees.map_or_else(Run::default, |subtrees| Run::of(&folded, &parts(), &folder, subtrees));
     let lost_is_attributable = select.tasks.is_empty();
     let is_shown = choice.shows_lost();
     let event = EventFacts {
@@ -72,7 +90,7 @@ pub fn load(input: &Input, choice: &Choice, name: &str) -> Result<Loaded, Error>
     if !input.shows_account {
         Talk { quiet: input.quiet }.say(&event.account);
     }
-    Ok(Loaded {
+    let loaded = Loaded {
         coalesced: 0,
         shown: Shows { lost: is_shown, coalesced: is_shown },
         doubt,
@@ -84,7 +102,8 @@ pub fn load(input: &Input, choice: &Choice, name: &str) -> Result<Loaded, Error>
         lost: scaled.lost,
         lost_is_attributable,
         event: Some(event),
-    })
+    };
+    Ok((loaded, run))
 }
 
 /// `script --event NAME`. Each event by itself needs no account, so every choice of events is possible.

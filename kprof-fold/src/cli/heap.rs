@@ -9,6 +9,7 @@ use super::event::{point, refuse_cpus};
 use super::load::{self, Loaded, Opened, Shows};
 use super::talk::Talk;
 use super::users;
+use crate::diff::weights::Run;
 use crate::error::Error;
 use crate::events::EventFacts;
 use crate::fold::Folder;
@@ -19,11 +20,12 @@ use crate::tally::By;
 use kprof_format::memory::{ALLOC, FREE, LIVE};
 use kprof_format::point::PointCounter;
 
-/// Reads, selects, symbolizes and folds the allocations that were not freed.
+/// Reads, selects, symbolizes and folds the allocations that were not freed. With `subtrees` it also says how exactly
+/// their weights are known, as [`super::event::load_run`] does.
 ///
 /// # Errors
 /// If the input or the arguments are unusable, or the profile has no recorded allocation.
-pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
+pub fn load(input: &Input, choice: &Choice, subtrees: Option<bool>) -> Result<(Loaded, Run), Error> {
     refuse_cpus(choice, "--event heap.live")?;
     let rest = Rest::read(&input.rest).map_err(Error::Usage)?;
     if matches!(choice.by, By::Line | By::Reason) {
@@ -38,6 +40,9 @@ pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
     let (counts, groups) = tally.counts(choice.count, tsc_hz);
     let folder = Folder { symbols: &symbols, stacks: &stacks, select: &select, by: choice.by, groups: &groups };
     let folded = folder.fold(&counts);
+    let parts = || tally.parts(choice.count, tsc_hz, &groups);
+    let mut run = subtrees.map_or_else(Run::default, |subtrees| Run::of(&folded, &parts(), &folder, subtrees));
+    run.is_doubtful = [&allocs, &frees(&profile)].iter().any(|point| point.count(PointCounter::Lost) > 0);
     let event = EventFacts {
         unit: if choice.count { "allocations" } else { "bytes" }.to_owned(),
         name: LIVE.to_owned(),
@@ -48,7 +53,7 @@ pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
     if !input.shows_account {
         Talk { quiet: input.quiet }.say(&event.account);
     }
-    Ok(Loaded {
+    let loaded = Loaded {
         coalesced: 0,
         shown: Shows { lost: false, coalesced: false },
         doubt,
@@ -60,7 +65,8 @@ pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
         lost: 0,
         lost_is_attributable: false,
         event: Some(event),
-    })
+    };
+    Ok((loaded, run))
 }
 
 /// The sums of the frees over all boots.

@@ -17,6 +17,7 @@ pub mod claim;
 pub mod output;
 pub mod significance;
 pub mod spread;
+pub mod weights;
 
 use crate::fold::Folded;
 use crate::output::table;
@@ -61,10 +62,19 @@ pub struct Row {
     pub change: Interval,
     /// The probability that chance alone gives a change of this size or a larger one.
     pub p_value: f64,
-    /// The counts from which `change` and `p_value` are computed.
-    counts: Change,
-    /// The factor from shares of `counts` to those that are shown.
-    scale: f64,
+    /// Whether lost hits are the only reason why it is not known whether the row has changed.
+    pub is_within_loss: bool,
+    /// From what `change` and `p_value` are computed.
+    known: Known,
+}
+
+/// From what a change is computed.
+#[derive(Clone, Debug, PartialEq)]
+enum Known {
+    /// Counts of samples, and the factor from shares of these counts to those that are shown.
+    Samples(Change, f64),
+    /// Weights of recorded hits.
+    Weights(weights::Change),
 }
 
 impl Row {
@@ -75,14 +85,27 @@ impl Row {
 
     /// The variance between the runs of each side, as a multiple of the variance that chance alone gives.
     pub fn spread(&self) -> f64 {
-        self.counts.spread.factor
+        match &self.known {
+            Known::Samples(change, _) => change.spread.factor,
+            Known::Weights(_) => 1.0,
+        }
+    }
+
+    /// Whether both sides are known without an error of sampling.
+    pub fn is_exact(&self) -> bool {
+        matches!(&self.known, Known::Weights(change) if change.is_exact())
     }
 
     /// The change with its confidence interval. The true change is outside of the interval with the probability
     /// `chance`, half of it on each side.
     pub fn interval(&self, chance: f64) -> Interval {
-        let Interval { low, middle, high } = self.counts.interval(chance);
-        Interval { low: low * self.scale, middle: middle * self.scale, high: high * self.scale }
+        match &self.known {
+            Known::Weights(change) => change.interval(chance),
+            Known::Samples(change, scale) => {
+                let Interval { low, middle, high } = change.interval(chance);
+                Interval { low: low * scale, middle: middle * scale, high: high * scale }
+            }
+        }
     }
 
     /// `new`, `vanished`, or empty.
@@ -110,9 +133,16 @@ pub struct Diff {
     pub confidence: f64,
     /// Rows by size of change; significant rows come first.
     pub rows: Vec<Row>,
+    /// What is compared, if it is not samples: then every number of samples is one of this unit.
+    pub event: Option<weights::Event>,
 }
 
 impl Diff {
+    /// What is counted: `samples`, or the unit of the weights.
+    pub fn unit(&self) -> &str {
+        self.event.as_ref().map_or("samples", |event| &event.unit)
+    }
+
     /// The numbers of samples that are 100 % for the shares of OLD and for those of NEW. If both sides did the same
     /// work, the shares of NEW are parts of the samples that OLD would have in as many runs as NEW.
     pub fn wholes(&self) -> (f64, f64) {
@@ -204,27 +234,45 @@ pub fn compare(old: &[Run], new: &[Run], method: Method) -> Diff {
         let counts = Change { old, new, spread };
         let p_value = counts.p_value();
         let change = Interval { low: 0.0, middle: 0.0, high: 0.0 };
-        Row { kind: name.0, name: name.1.clone(), old: old.0, new: new.0, change, p_value, counts, scale }
+        let (known, name, kind) = (Known::Samples(counts, scale), name.1.clone(), name.0);
+        Row { kind, name, old: old.0, new: new.0, change, p_value, is_within_loss: false, known }
     });
-    let mut rows: Vec<Row> = rows.collect();
-    set_levels(&mut rows, 1.0 - method.confidence);
+    let rows = in_order(rows.collect(), 1.0 - method.confidence);
+    let (is_same_work, confidence) = (method.is_same_work, method.confidence);
+    Diff { old_samples, new_samples, runs, is_same_work, confidence, rows, event: None }
+}
+
+/// Sets the level of each row, and sorts the rows by size of change; significant rows come first.
+fn in_order(mut rows: Vec<Row>, chance: f64) -> Vec<Row> {
+    set_levels(&mut rows, chance);
     rows.sort_by(|a, b| {
         let size = |row: &Row| row.change.middle.abs();
         let by_size = || size(b).total_cmp(&size(a)).then_with(|| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
         b.is_significant().cmp(&a.is_significant()).then_with(by_size)
     });
-    let (is_same_work, confidence) = (method.is_same_work, method.confidence);
-    Diff { old_samples, new_samples, runs, is_same_work, confidence, rows }
+    rows
 }
 
-/// Gives each row the interval at the level at which Holm's method tests it.
+/// Gives each row the interval at the level at which Holm's method tests it. Exact rows are no test, and do not change
+/// the level of the others.
 fn set_levels(rows: &mut [Row], chance: f64) {
-    rows.sort_by(|a, b| a.p_value.total_cmp(&b.p_value).then_with(|| (a.kind, &a.name).cmp(&(b.kind, &b.name))));
-    let count = rows.len();
+    rows.sort_by(|a, b| {
+        let by_name = || (a.kind, &a.name).cmp(&(b.kind, &b.name));
+        a.is_exact().cmp(&b.is_exact()).then(a.p_value.total_cmp(&b.p_value)).then_with(by_name)
+    });
+    let count = rows.iter().filter(|row| !row.is_exact()).count();
     let level = |tested: usize| chance / (count - tested).max(1) as f64;
-    let failed = rows.iter().enumerate().find(|(tested, row)| row.p_value > level(*tested)).map_or(count, |(at, _)| at);
+    let tests = rows.iter().take(count).enumerate();
+    let failed = tests.into_iter().find(|(tested, row)| row.p_value > level(*tested)).map_or(count, |(at, _)| at);
     for (at, row) in rows.iter_mut().enumerate() {
-        row.change = row.interval(level(at.min(failed)));
+        let chance = level(at.min(failed));
+        row.change = row.interval(chance);
+        if let Known::Weights(change) = &row.known {
+            let by_itself = change.without_loss(chance);
+            let is_clear = by_itself.low > 0.0 || by_itself.high < 0.0;
+            let is_loss_alone = row.is_exact() && row.change.low < row.change.high;
+            row.is_within_loss = !row.is_significant() && (is_clear || is_loss_alone);
+        }
     }
 }
 

@@ -2,9 +2,12 @@
 //!
 //! In: a [`Diff`] and the names of the two sides. Out: text that always says which side is which: `from OLD to NEW`.
 
+mod weights;
+
 use super::{Diff, Row};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
+pub use weights::beside;
 
 /// How much is shown, and the names of the two sides.
 #[derive(Clone, Debug)]
@@ -28,6 +31,8 @@ fn shown<'a>(diff: &'a Diff, style: &Style) -> &'a [Row] {
 
 fn verdict(row: &Row) -> &'static str {
     match (row.is_significant(), row.change.middle > 0.0) {
+        (false, _) if row.is_within_loss => "within loss",
+        (false, _) if row.is_exact() => "same",
         (false, _) => "within chance",
         (true, true) => "GREW",
         (true, false) => "SHRANK",
@@ -40,20 +45,39 @@ fn headline(diff: &Diff, style: &Style) -> String {
     let (old, new) = (&style.old_name, &style.new_name);
     let runs = |count: usize| if count == 1 { String::new() } else { format!("{count} runs, ") };
     let (old_runs, new_runs) = (runs(diff.runs.0), runs(diff.runs.1));
-    let work = if diff.is_same_work { "; numbers of samples of the same work, as parts of OLD" } else { "" };
+    let unit = diff.unit();
+    let work = if diff.is_same_work {
+        format!("; numbers of {unit} of the same work, as parts of OLD")
+    } else {
+        String::new()
+    };
+    let (name, exactness) = match &diff.event {
+        Some(event) => (format!("{}: ", event.name), weights::exactness(event, diff.runs)),
+        None => Default::default(),
+    };
+    let chance = if diff.rows.iter().all(Row::is_exact) && !diff.rows.is_empty() {
+        String::new()
+    } else {
+        format!(
+            " by more than chance at {} % confidence for the whole table (Newcombe intervals, Holm{})",
+            diff.confidence * 100.0,
+            if diff.runs == (1, 1) { "" } else { ", spread between runs" },
+        )
+    };
     format!(
-        "From {old} (OLD, {old_runs}{} samples) to {new} (NEW, {new_runs}{} samples): {significant} of {} comparisons \
-         changed by more than chance at {} % confidence for the whole table (Newcombe intervals, Holm{}){work}.",
+        "{name}From {old} (OLD, {old_runs}{} {unit}) to {new} (NEW, {new_runs}{} {unit}): {significant} of {} \
+         comparisons changed{chance}{work}.{exactness}",
         diff.old_samples,
         diff.new_samples,
         diff.rows.len(),
-        diff.confidence * 100.0,
-        if diff.runs == (1, 1) { "" } else { ", spread between runs" },
     )
 }
 
 /// Formats a table for the terminal.
 pub fn text(diff: &Diff, style: &Style) -> String {
+    if let Some(event) = &diff.event {
+        return weights::text(diff, event, style);
+    }
     let mut text = format!(
         "{}\n\n   change          interval     OLD %     NEW %  verdict        kind     function\n",
         headline(diff, style)
@@ -79,6 +103,9 @@ pub fn text(diff: &Diff, style: &Style) -> String {
 
 /// Formats a table for a pull request.
 pub fn markdown(diff: &Diff, style: &Style) -> String {
+    if let Some(event) = &diff.event {
+        return weights::markdown(diff, event, style);
+    }
     let mut text =
         format!("{}\n\n| change | interval | OLD | NEW | verdict | kind | function |\n", headline(diff, style));
     text.push_str("|---:|---:|---:|---:|---|---|---|\n");
@@ -104,6 +131,9 @@ fn rounded(p_value: f64) -> f64 {
 
 /// Makes JSON for other programs.
 pub fn json(diff: &Diff, style: &Style) -> Value {
+    if let Some(event) = &diff.event {
+        return weights::json(diff, event, style);
+    }
     let row = |row: &Row| {
         json!({
             "kind": row.kind.word(),

@@ -36,32 +36,60 @@ impl Change {
     /// The change with its confidence interval. The true change is outside of the interval with the probability
     /// `chance`, half of it on each side.
     pub fn interval(&self, chance: f64) -> Interval {
-        difference(self.old, self.new, quantile(chance, self.spread.freedom) * self.spread.factor.sqrt())
+        self.at(quantile(chance, self.spread.freedom) * self.spread.factor.sqrt())
+    }
+
+    fn at(&self, z: f64) -> Interval {
+        difference(Share::of_counts(self.old), Share::of_counts(self.new), z)
     }
 
     /// The largest chance at which the interval does not contain 0: the p-value of a test against no change.
     pub fn p_value(&self) -> f64 {
-        let is_clear = |z: f64| {
-            let interval = difference(self.old, self.new, z);
-            interval.low > 0.0 || interval.high < 0.0
-        };
-        let (mut low, mut high) = (0.0, 64.0);
-        if !is_clear(f64::MIN_POSITIVE) {
-            return 1.0;
-        }
-        for _ in 0..50 {
-            let middle = f64::midpoint(low, high);
-            if is_clear(middle) { low = middle } else { high = middle }
-        }
-        tails(low / self.spread.factor.sqrt(), self.spread.freedom)
+        clear_until(|z| self.at(z)).map_or(1.0, |z| tails(z / self.spread.factor.sqrt(), self.spread.freedom))
     }
 }
 
-/// NEW minus OLD; each is given as (samples of the function, all samples).
-fn difference(old: (u64, f64), new: (u64, f64), z: f64) -> Interval {
-    let share = |(part, whole): (u64, f64)| part as f64 / whole.max(1.0);
-    let (p_old, p_new) = (share(old), share(new));
-    let ((low_old, high_old), (low_new, high_new)) = (wilson(old, z), wilson(new, z));
+/// The largest number of standard deviations at which the interval does not contain 0; `None` if it always does.
+pub(super) fn clear_until(interval: impl Fn(f64) -> Interval) -> Option<f64> {
+    let is_clear = |z: f64| {
+        let interval = interval(z);
+        interval.low > 0.0 || interval.high < 0.0
+    };
+    let (mut low, mut high) = (0.0, 64.0);
+    if !is_clear(f64::MIN_POSITIVE) {
+        return None;
+    }
+    for _ in 0..50 {
+        let middle = f64::midpoint(low, high);
+        if is_clear(middle) { low = middle } else { high = middle }
+    }
+    Some(low)
+}
+
+/// A share that was estimated from draws.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Share {
+    /// The estimate, 0 to 1.
+    pub share: f64,
+    /// From how many independent draws; infinite if the share is exact.
+    pub draws: f64,
+    /// The size of the whole, by which the share is multiplied.
+    pub whole: f64,
+}
+
+impl Share {
+    fn of_counts((part, draws): (u64, f64)) -> Self {
+        Self { share: part as f64 / draws.max(1.0), draws, whole: 1.0 }
+    }
+}
+
+/// NEW minus OLD.
+pub(super) fn difference(old: Share, new: Share, z: f64) -> Interval {
+    let ends = |side: Share| {
+        let (low, high) = wilson(side, z);
+        [low, side.share, high].map(|end| end * side.whole)
+    };
+    let ([low_old, p_old, high_old], [low_new, p_new, high_new]) = (ends(old), ends(new));
     let middle = p_new - p_old;
     let low = middle - (p_new - low_new).hypot(high_old - p_old);
     let high = middle + (high_new - p_new).hypot(p_old - low_old);
@@ -69,11 +97,14 @@ fn difference(old: (u64, f64), new: (u64, f64), z: f64) -> Interval {
 }
 
 /// Wilson's score interval of a share.
-fn wilson((part, whole): (u64, f64), z: f64) -> (f64, f64) {
-    if whole == 0.0 {
+fn wilson(Share { share: p, draws: n, .. }: Share, z: f64) -> (f64, f64) {
+    if n == 0.0 {
         return (0.0, 1.0);
     }
-    let (n, p, z2) = (whole, part as f64 / whole, z * z);
+    if n.is_infinite() {
+        return (p, p);
+    }
+    let z2 = z * z;
     let center = (p + z2 / (2.0 * n)) / (1.0 + z2 / n);
     let half = z / (1.0 + z2 / n) * (p * (1.0 - p) / n + z2 / (4.0 * n * n)).sqrt();
     ((center - half).max(0.0), (center + half).min(1.0))
@@ -81,7 +112,7 @@ fn wilson((part, whole): (u64, f64), z: f64) -> (f64, f64) {
 
 /// The chance that a variable of Student's distribution is further than `t` from 0, on either side. With infinite
 /// freedom that is the normal distribution.
-fn tails(t: f64, freedom: f64) -> f64 {
+pub(super) fn tails(t: f64, freedom: f64) -> f64 {
     if freedom > 1e6 {
         return erfc(t / std::f64::consts::SQRT_2);
     }

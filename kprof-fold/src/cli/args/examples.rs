@@ -83,7 +83,8 @@ Examples:
   kprof-fold diff old.txt new.txt kernel.elf
   kprof-fold diff old.txt old.elf new.txt new.elf --fail-if 'mm::* > +2%'
   kprof-fold diff -o change.md old1.txt old2.txt old.elf -- new1.txt new2.txt new.elf
-  kprof-fold diff old.folded new.folded -o change.svg";
+  kprof-fold diff old.folded new.folded -o change.svg
+  kprof-fold diff --event heap.alloc old.txt new.txt kernel.elf";
 
 /// `annotate`.
 pub const ANNOTATE: &str = "\
