@@ -37,3 +37,27 @@ fn the_page_is_whole_and_names_nothing_outside_itself() {
         assert!(!page.contains(outside), "{outside}");
     }
 }
+
+#[test]
+fn the_page_of_a_point_says_where_all_of_its_weight_is() {
+    let inputs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/inputs");
+    let page = |options: &[&str]| {
+        let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+        fold.args(["html", "-q", "--event", "null.write"]).args(options);
+        let done = fold.args(["events.profile", "five-functions.syms"].map(|name| inputs.join(name))).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap()
+    };
+    let row = |percent: &str, weight: &str, what: &str| {
+        format!("<td class=\"number\">{percent} %</td><td class=\"number\">{weight}</td><td>{what}")
+    };
+    let weights = page(&[]);
+    assert!(weights.contains("<title>events.profile: null.write</title>") && weights.contains("1300 bytes in all"));
+    for (percent, weight, what) in
+        [("69.2", "900", "recorded"), ("23.1", "300", "lost"), ("7.7", "100", "not recorded")]
+    {
+        assert!(weights.contains(&row(percent, weight, what)), "{what}");
+    }
+    let hits = page(&["--count"]);
+    assert!(hits.contains("is, in hits") && hits.contains(&row("60.0", "3", "recorded")));
+}

@@ -171,7 +171,7 @@ pub fn refuse(choice: &Choice) -> Result<(), Error> {
     let refused = |option: &str, why: &str| Err(Error::Usage(format!("{option} does not work with --event: {why}")));
     if !choice.between.is_empty() {
         let why = "the account of a point, to which its weights are scaled, is that of the whole file and not of a \
-                   part of its time. script --event and heatmap --event show the events of a part";
+                   part of its time. script --event, heatmap --event and the page of html --event show a part";
         return refused("--between", why);
     }
     let option = if choice.irq_off { "--irq-off" } else { "--irq-on" };

@@ -98,7 +98,7 @@ fn over_time(args: &Export, name: &str) -> Result<u8, Error> {
     let name = opened.names.shown(name);
     let (point, account) = asked(&opened.profile, &input.file, name, &opened.select)?;
     Talk { quiet: input.quiet }.say(account);
-    let hits = opened.consumer.hits(name, &point, &opened.select);
+    let hits = opened.consumer.hits(name, &point, &opened.select, false);
     drawn(args, &opened, (&hits, &[]), |shown, out| match args.to {
         Viewer::Firefox => export::firefox::hits::write(shown, &hits, out),
         _ => export::perfetto::hits::write(shown, &hits, out),

@@ -5,6 +5,7 @@
 
 use super::args::{Html, Input};
 use super::compat::Output;
+use super::html_event;
 use super::load::{self, Opened};
 use super::out::{put, write_failed};
 use super::single::{clock, refuse_folding, refuse_users};
@@ -28,6 +29,9 @@ pub fn run(args: &Html) -> Result<u8, Error> {
     if args.choice.lines {
         let todo = "the page shows the lines of a function in its details";
         return Err(Error::Usage(format!("--lines changes the names of frames, which are functions here; {todo}")));
+    }
+    if let Some(name) = &args.choice.event {
+        return html_event::run(args, name);
     }
     let mut new = open(&args.input, args)?;
     let tsc_hz = clock(&new, &args.input)?;
@@ -61,6 +65,7 @@ pub fn run(args: &Html) -> Result<u8, Error> {
         tsc_hz,
         user: args.choice.user,
         inlines: args.choice.for_table().inlines(),
+        event: None,
         old: old.as_ref().zip(diff.as_ref()).zip(old_input.as_ref()).map(|((old, diff), input)| page::Old {
             file: &input.file,
             timeline: &old.consumer,

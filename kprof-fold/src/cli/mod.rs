@@ -13,6 +13,7 @@ pub mod event;
 mod event_export;
 pub mod heap;
 pub mod html;
+mod html_event;
 pub mod images;
 pub mod latency;
 pub mod load;

@@ -2,6 +2,7 @@
 //! `diff`, and its clicks, keys and drags. The script `xtask/readers/page.mjs` drives the browser; node and a browser
 //! are installed where they are missing.
 
+mod events;
 mod profile;
 
 use std::path::Path;
@@ -44,10 +45,39 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     }
     std::fs::create_dir_all(&folder)?;
     prepare(&folder)?;
-    let mut script = Command::new(node);
-    script.arg(run::root().join("xtask/readers/page.mjs")).arg(&folder).arg(browser).current_dir(&folder);
-    outcome.script(&mut script, LIMIT)?;
+    prepare_events(&folder)?;
+    for name in ["page.mjs", "page-event.mjs"] {
+        let mut script = Command::new(&node);
+        script.arg(run::root().join("xtask/readers").join(name)).arg(&folder).arg(&browser).current_dir(&folder);
+        outcome.script(&mut script, LIMIT)?;
+    }
     Ok(outcome)
+}
+
+/// Makes profiles of the hits of a point, their pages, and what other outputs say of them.
+fn prepare_events(folder: &Path) -> Result<()> {
+    let program = build::tool("kprof-fold")?;
+    std::fs::write(folder.join("events.syms"), events::symbols()?)?;
+    for (name, unit, mean, options) in [
+        ("exact", "ns", None, &[][..]),
+        ("drawn", "bytes", Some(20_000), &[][..]),
+        ("counted", "bytes", Some(20_000), &["--count"][..]),
+    ] {
+        let made = events::profile(unit, mean)?;
+        let input = format!("event-{name}.txt");
+        std::fs::write(folder.join(&input), made.text)?;
+        std::fs::write(folder.join(format!("event-{name}.json")), made.truth)?;
+        let fold = |verb: &str, words: &[&str], output: String| {
+            let mut fold = Command::new(&program);
+            fold.args([verb, "--event", "work", "-q", &input, "events.syms", "-o", &output]).args(options).args(words);
+            run::output(fold.current_dir(folder)).map(drop)
+        };
+        fold("html", &[], format!("event-{name}.html"))?;
+        fold("folded", &[], format!("event-{name}.folded"))?;
+        fold("folded", &["--cpu", "2"], format!("event-{name}-cpu.folded"))?;
+        fold("folded", &["--task", "copy"], format!("event-{name}-task.folded"))?;
+    }
+    Ok(())
 }
 
 /// Makes two profiles, their pages, and what other outputs say of them.

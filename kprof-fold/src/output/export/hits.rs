@@ -103,16 +103,17 @@ impl HitLog {
         Self { log: EventLog::new(select.clone(), point), tally: EventTally::new(select, point, By::None) }
     }
 
-    /// The hits, scaled to the account of the point.
-    pub fn hits(&self, name: &str, point: &Point, select: &Select) -> Hits {
-        let scaled = self.tally.by_cpu(point, false);
+    /// The hits, scaled to the account of the point. With `of_hits` each stands for a number of hits instead of a weight.
+    pub fn hits(&self, name: &str, point: &Point, select: &Select, of_hits: bool) -> Hits {
+        let scaled = self.tally.by_cpu(point, of_hits);
+        let weight = |event: &One| if of_hits { 1 } else { event.weight };
         let mut events: Vec<&One> = self.log.events().iter().collect();
         events.sort_by_key(|event| (event.boot, event.tsc, event.cpu));
         let tasks: BTreeSet<&str> = events.iter().map(|event| &event.task[..]).collect();
         let tasks: Vec<String> = tasks.into_iter().map(str::to_owned).collect();
         let mut shares = BTreeMap::<(u32, StackId), Share>::new();
         for event in &events {
-            shares.entry((event.cpu, event.stack)).or_default().add(event);
+            shares.entry((event.cpu, event.stack)).or_default().add(weight(event), event);
         }
         for (cpu, counts) in scaled.iter().filter_map(|(cpu, scaled)| cpu.zip(Some(&scaled.counts))) {
             for count in counts {
@@ -127,7 +128,7 @@ impl HitLog {
             task: tasks.binary_search(&event.task).unwrap_or(0) as u32,
             stack: event.stack,
             weight: event.weight,
-            stands_for: shares.get_mut(&(event.cpu, event.stack)).map_or(0, |share| share.next(event)),
+            stands_for: shares.get_mut(&(event.cpu, event.stack)).map_or(0, |share| share.next(weight(event), event)),
             arguments: event.arguments,
         };
         let hits = events.iter().map(hit).collect();
@@ -156,17 +157,17 @@ struct Share {
 }
 
 impl Share {
-    fn add(&mut self, event: &One) {
-        self.weight = self.weight.saturating_add(event.weight);
-        self.estimate += factor(event.weight, event.state) * event.weight as f64;
+    fn add(&mut self, weight: u64, event: &One) {
+        self.weight = self.weight.saturating_add(weight);
+        self.estimate += factor(event.weight, event.state) * weight as f64;
     }
 
     /// What the next hit stands for. Rounded so that the sum is exact.
-    fn next(&mut self, event: &One) -> u64 {
+    fn next(&mut self, weight: u64, event: &One) -> u64 {
         if self.count == self.weight {
-            return event.weight;
+            return weight;
         }
-        self.given.0 += factor(event.weight, event.state) * event.weight as f64;
+        self.given.0 += factor(event.weight, event.state) * weight as f64;
         let part = if self.estimate > 0.0 { (self.given.0 / self.estimate).min(1.0) } else { 0.0 };
         let end = ((self.count as f64 * part).round() as u64).clamp(self.given.1, self.count);
         end - std::mem::replace(&mut self.given.1, end)

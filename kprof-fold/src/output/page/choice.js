@@ -1,5 +1,5 @@
 // What the user has chosen, and what is left of the samples then. In: `data`, and the fragment of the page's address,
-// which holds the whole choice. Out: samples per stack, and the losses in the chosen time.
+// which holds the whole choice. Out: samples per stack (of an event, their weights), and the losses in the chosen time.
 
 /// The choice when the page is opened without a fragment.
 function defaultChoice(data) {
@@ -63,34 +63,52 @@ function firstFrom(time, micros) {
   return low;
 }
 
-/// Samples per stack. `cpus` and `tasks` are the samples of each CPU and task in the chosen time, hidden ones too.
+/// Samples per stack, or their weights. `cpus` and `tasks` are those of each CPU and task in the chosen time, hidden
+/// ones too; `hits` is the number of samples. `beside` is what is shown besides them.
 function count(data, choice) {
   const { time, cpu, stack, task } = data.samples;
-  const counts = new Uint32Array(data.stacks.kind.length);
+  const { weights } = data;
+  const Sums = weights ? Float64Array : Uint32Array;
+  const counts = new Sums(data.stacks.kind.length);
   const shown = Uint8Array.from(data.stacks.kind, (kind) => choice.kinds[kind]);
   const cpuShown = Uint8Array.from(data.cpus, (number) => !choice.hiddenCpus.has(number));
   const taskShown = Uint8Array.from(data.tasks, (_, at) => !choice.hiddenTasks.has(at));
-  const [cpus, tasks] = [new Uint32Array(data.cpus.length), new Uint32Array(data.tasks.length)];
+  const [cpus, tasks] = [new Sums(data.cpus.length), new Sums(data.tasks.length)];
   const [from, to] = choice.from === null ? [0, time.length]
     : [firstFrom(time, choice.from), firstFrom(time, choice.to)];
-  let samples = 0;
+  let [samples, hits] = [0, 0];
   for (let at = from; at < to; at++) {
+    const weight = weights ? weights[at] : 1;
     const one = stack[at];
     const here = cpu[at];
     const who = task[at];
     const is = shown[one];
-    cpus[here] += is;
-    tasks[who] += is;
+    cpus[here] += is * weight;
+    tasks[who] += is * weight;
     const counted = is & cpuShown[here] & taskShown[who];
-    counts[one] += counted;
-    samples += counted;
+    counts[one] += counted * weight;
+    samples += counted * weight;
+    hits += counted;
   }
   let [old, oldSamples] = [null, 0];
   if (data.old) {
     old = data.oldCounts.map((number, at) => (shown[at] ? number : 0));
     oldSamples = old.reduce((sum, number) => sum + number, 0);
   }
-  return { counts, samples, cpus, tasks, lost: lost(data, choice), old, oldSamples };
+  const beside = data.event ? besideHits(data, choice) : [lost(data, choice)];
+  return { counts, samples, hits, cpus, tasks, lost: beside[0], beside, old, oldSamples };
+}
+
+/// Weights of lost hits and of those that were not recorded. Of these sums no time is known, so they are only in the
+/// whole recording. Those whose CPU is not known are only in that of all CPUs, and of hits that were not recorded no
+/// task is known.
+function besideHits(data, choice) {
+  const sums = [0, 0];
+  for (const [cpu, at, weight] of choice.from === null ? data.event.beside : []) {
+    const isShown = cpu === null ? !choice.hiddenCpus.size : !choice.hiddenCpus.has(cpu);
+    if (isShown && (at === 0 || !choice.hiddenTasks.size)) sums[at] += weight;
+  }
+  return sums;
 }
 
 /// Losses in the chosen time, in whole samples, as `report --between` computes them: each loss is spread evenly over

@@ -6,6 +6,7 @@ const isDark = matchMedia("(prefers-color-scheme: dark)");
 const FRAME_COLORS = {
   kernel: [28, 80, 70], inlined: [46, 75, 74], syscall: [190, 55, 62], interrupt: [275, 50, 72],
   user: [110, 40, 66], marker: [0, 0, 74], lost: [0, 0, 55],
+  unrecorded: [0, 0, 86],
 };
 /// The same for what CPUs do in the lanes.
 const KIND_COLORS = [[28, 80, 62], [8, 75, 52], [275, 50, 62], [110, 40, 56], [215, 20, 84]];
@@ -18,6 +19,7 @@ function css([hue, saturation, light], shift = 0) {
 
 function kindOfFrame(name, traits) {
   if (traits & TRAIT.lost) return "lost";
+  if (traits & TRAIT.unrecorded) return "unrecorded";
   if (traits & TRAIT.syscall) return "syscall";
   if (traits & TRAIT.interrupt) return "interrupt";
   if (name.startsWith("[")) return name.startsWith("[u") || name.startsWith("[t") || name.startsWith("[r")

@@ -5,13 +5,13 @@
 const KINDS = ["kernel", "interrupts off", "interrupt", "user", "idle"];
 const [KERNEL, USER, IDLE] = [0, 3, 4];
 /// Traits of a frame; the bits are those of `bit` in `stacks.rs`.
-const TRAIT = { inlined: 1, library: 2, user: 4, syscall: 8, interrupt: 16, lost: 32 };
+const TRAIT = { inlined: 1, library: 2, user: 4, syscall: 8, interrupt: 16, lost: 32, unrecorded: 64 };
 
-/// The numbers of a column (LEB128).
-function column(bytes) {
+/// The numbers of a column (LEB128), in an array of this type.
+function column(bytes, Numbers = Uint32Array) {
   let count = 0;
   for (let at = 0; at < bytes.length; at++) count += bytes[at] < 0x80;
-  const numbers = new Uint32Array(count);
+  const numbers = new Numbers(count);
   for (let at = 0, place = 0; place < count; place++) {
     let [number, scale, byte] = [0, 1, 0x80];
     while (byte >= 0x80) {
@@ -56,7 +56,8 @@ async function readData() {
     at += 4 + length;
   }
   const data = JSON.parse(new TextDecoder().decode(pieces[0]));
-  const [distance, frame, node, kind, instruction, time, cpu, stack, task, old] = pieces.slice(1).map(column);
+  const [distance, frame, node, kind, instruction, time, cpu, stack, task, old] =
+    pieces.slice(1, 11).map((bytes) => column(bytes));
   // Node 0 is the root. A node's parent comes before it.
   const parent = new Int32Array(distance.length + 1);
   const frames = new Int32Array(parent.length);
@@ -69,10 +70,18 @@ async function readData() {
   data.stacks = { node, kind, instruction };
   // The loop over all samples reads these three; the less memory, the faster.
   data.samples = { time: times(time), cpu: narrow(cpu), stack: narrow(stack), task: narrow(task) };
+  // With an event each sample is a hit, which counts with the weight for which it stands.
+  data.weights = data.event ? column(pieces[11], Float64Array) : null;
   data.oldCounts = old;
   data.names = [...data.tree.frames, "[lost]"];
   data.traits = [...data.tree.traits, TRAIT.lost];
   data.lostFrame = data.names.length - 1;
+  // What is shown besides the samples.
+  data.besideFrames = [data.lostFrame];
+  if (data.event) {
+    data.besideFrames.push(data.names.push("[not recorded]") - 1);
+    data.traits.push(TRAIT.unrecorded);
+  }
   // Frames of one name are one function, wherever it was inlined: the first of them stands for all.
   const firsts = new Map();
   const firstOf = (name, at) => firsts.get(name) ?? firsts.set(name, at).get(name);

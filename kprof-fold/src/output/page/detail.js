@@ -23,7 +23,7 @@ function places(data, choice, counts, func) {
 /// The functions directly around a function, with the samples in which they are: `[frame, samples]`, most first.
 function around(data, choice, counts, func, makeTree) {
   const tree = makeTree(data, choice, func);
-  const weights = weigh(tree, counts, 0);
+  const weights = weigh(tree, counts, []);
   const [top] = tree.children;
   if (top === undefined) return [];
   const found = [];
@@ -44,9 +44,9 @@ function showDetail(section, data, { choice, counted, functions, all }, chosen, 
   }
   const [self, total] = [functions.self[func], functions.total[func]];
   section.append(element("p", { className: "code", textContent: fullName(data, func) }));
-  const sum = (name, samples) => `${name} ${whole.format(samples)} (${percent(samples, all)})`;
+  const sum = (name, samples) => `${name} ${amountInText(samples)} (${percent(samples, all)})`;
   section.append(element("p", { textContent: `${sum("self", self)}, ${sum("total", total)}` }));
-  if (func === data.lostFrame) return;
+  if (data.besideFrames.includes(func)) return;
   const change = changeOf(data, func);
   if (change) {
     const [, , low, middle, high, isSignificant] = change;
@@ -66,22 +66,23 @@ function showDetail(section, data, { choice, counted, functions, all }, chosen, 
   };
   const cells = (samples, last) => element("tr", {},
     element("td", { className: "number", textContent: percent(samples, all) }),
-    element("td", { className: "number", textContent: whole.format(samples) }), last);
+    element("td", { className: "number", textContent: amount(samples) }), last);
   const code = (text) => element("td", { className: "code", textContent: text });
   const link = (frame) => element("td", { className: "name" },
     element("button", { type: "button", textContent: fullName(data, frame), onclick: () => chosen(frame) }));
   const { counts } = counted;
   const functionsAround = (make) =>
     around(data, choice, counts, func, make).map(([frame, samples]) => cells(samples, link(frame)));
-  table("Called by", ["Share", "samples", "Caller"], functionsAround(callerTree));
-  table("Calls", ["Share", "samples", "Callee"], functionsAround(calleeTree));
+  table("Called by", ["Share", unit.name, "Caller"], functionsAround(callerTree));
+  table("Calls", ["Share", unit.name, "Callee"], functionsAround(calleeTree));
   const found = places(data, choice, counts, func);
-  table("Self time by source line", ["Share", "samples", "Line"],
+  table("Self time by source line", ["Share", unit.name, "Line"],
     found.lines.map(([line, samples]) => cells(samples, code(line))));
-  table("Self time by instruction", ["Share", "samples", "Instruction"],
+  table("Self time by instruction", ["Share", unit.name, "Instruction"],
     found.instructions.map(([text, samples]) => cells(samples, code(text))));
   if (found.known < self && data.tree.instructions.length) {
     section.append(element("p", { className: "hint",
-      textContent: `${whole.format(self - found.known)} self samples have no known line` }));
+      textContent: unit.isWeight ? `${amountOf(self - found.known)} of self have no known line`
+        : `${whole.format(self - found.known)} self samples have no known line` }));
   }
 }

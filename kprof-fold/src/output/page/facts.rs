@@ -11,6 +11,7 @@ use crate::output::{report, time};
 use crate::profile::{Boot, Mark};
 use crate::symbols::Inlines;
 use crate::symbols::name::{markup, visible};
+use crate::timeline::Event;
 use kprof_format::fact::Fact;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -36,8 +37,11 @@ impl Clock {
         let (mut before, mut zeros) = (0, Vec::new());
         for boot in &input.profile.boots {
             let seen = || boot.cpus.values().map(|cpu| cpu.seen);
-            let first = seen().filter_map(|seen| seen.tsc_min()).min().unwrap_or(0);
-            let last = seen().filter_map(|seen| seen.tsc_max()).max().unwrap_or(first);
+            // Hits may be before and after all samples.
+            let here = |event: &&Event| event.boot as usize == zeros.len() && input.event.is_some();
+            let hits = || input.timeline.events.iter().filter(here).map(|event| event.tsc);
+            let first = seen().filter_map(|seen| seen.tsc_min()).chain(hits()).min().unwrap_or(0);
+            let last = seen().filter_map(|seen| seen.tsc_max()).chain(hits()).max().unwrap_or(first);
             zeros.push((first, before));
             before += micros(last - first, tsc_hz) + 1;
         }
@@ -64,7 +68,11 @@ fn micros(ticks: u64, tsc_hz: u64) -> u64 {
 pub fn cpus(input: &Input<'_>) -> Vec<u32> {
     let events = input.timeline.events.iter().map(|event| event.cpu);
     let admitted = |cpu: &u32| input.timeline.select().admits_cpu(*cpu);
-    let mut cpus: Vec<u32> = events.chain(input.profile.gaps.iter().map(|gap| gap.cpu)).filter(admitted).collect();
+    let beside: Vec<u32> = match &input.event {
+        Some(event) => event.cpus().collect(),
+        None => input.profile.gaps.iter().map(|gap| gap.cpu).collect(),
+    };
+    let mut cpus: Vec<u32> = events.chain(beside).filter(admitted).collect();
     cpus.sort_unstable();
     cpus.dedup();
     cpus
@@ -104,6 +112,11 @@ pub fn text(input: &Input<'_>, tree: &Tree) -> Value {
         },
         "tree": tree.text(),
     });
+    if let Some(event) = &input.event {
+        // Losses of samples and filtered ticks say nothing of the hits.
+        (facts["gaps"], facts["filtered"]) = (json!([]), json!([]));
+        facts["event"] = event.facts();
+    }
     if let Some(old) = &input.old {
         facts["old"] = changes(tree, old);
     }
@@ -154,17 +167,35 @@ pub fn head(input: &Input<'_>) -> String {
     if let Some(below) = time::below(input.profile, input.account) {
         let _ = writeln!(spent, "<tr><td></td><td></td><td>{}</td></tr>", markup(&below));
     }
+    if let Some(event) = &input.event {
+        let (heading, spent) = event.spent();
+        let about = ("where all of its weight is", &heading[..]);
+        return page(input, about, (&facts, &spent), (event.balance(), event.is_balanced));
+    }
     let balance = match (input.account.cpus.is_empty(), input.account.is_balanced()) {
         (true, _) => "no account: losses were not counted at the source",
         (_, true) => "balanced: every tick is accounted for",
         (_, false) => "NOT BALANCED, or not closed",
     };
+    let heading = format!("{} (all CPUs, whole recording)", time::heading(input.profile).0);
+    let about = ("where all the time went", &heading[..]);
+    page(input, about, (&facts, &spent), (balance, input.account.is_balanced()))
+}
+
+/// The page with these facts and this table, what the table is about, and whether the account is balanced.
+fn page(
+    input: &Input<'_>,
+    (about, heading): (&str, &str),
+    (facts, spent): (&str, &str),
+    (balance, is_good): (&str, bool),
+) -> String {
     HTML.replace("{{style}}", STYLE)
-        .replace("{{facts}}", &facts)
-        .replace("{{heading}}", &markup(&time::heading(input.profile).0))
-        .replace("{{spent}}", &spent)
+        .replace("{{about}}", about)
+        .replace("{{facts}}", facts)
+        .replace("{{heading}}", &markup(heading))
+        .replace("{{spent}}", spent)
         .replace("{{balance}}", balance)
-        .replace("{{verdict}}", if input.account.is_balanced() { "good" } else { "bad" })
+        .replace("{{verdict}}", if is_good { "good" } else { "bad" })
         .replace("{{title}}", &markup(input.title))
 }
 
@@ -182,6 +213,7 @@ fn rows(input: &Input<'_>) -> Vec<(&'static str, String)> {
     row("Compared with", input.old.as_ref().map(|old| name_of(old.file)));
     row("Symbols", Some(name_of(kernel)));
     row("Build id", fact(Fact::BuildId).filter(|id| *id != "-").map(str::to_owned));
+    row("Hits", input.event.as_ref().map(|event| event.account.to_owned()));
     row("Samples", Some(format!("{samples}; {lost} lost ({part:.2} %)")));
     row("Rate", fact(Fact::Hz).map(|hz| format!("{hz} per second and CPU")));
     row("Event", fact(Fact::Event).map(str::to_owned));

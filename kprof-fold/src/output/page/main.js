@@ -5,9 +5,10 @@ const $ = (id) => document.getElementById(id);
 
 async function start() {
   const data = await readData();
+  setUnit(data);
   let choice = fromFragment(location.hash.slice(1), data);
   const flame = new Flame($("flame"), $("scroll"), $("height"));
-  const timeline = new Timeline($("timeline"), data, (from, to) => change({ from, to }));
+  const timeline = new Timeline($("timeline"), $("scale"), data, (from, to) => change({ from, to }));
   const chosen = (func) => change({ func });
   const table = new FunctionTable($("functions"), $("more"), $("shown"), data, chosen, (sort) => change({ sort }));
   /// The trees for the present choice of frames, made when they are needed.
@@ -34,12 +35,12 @@ async function start() {
     data.names[data.lostFrame] = choice.hiddenTasks.size ? "[lost, of any task]" : "[lost]";
     const counted = count(data, choice);
     const calls = tree("calls", () => callTree(data, choice));
-    const weights = weigh(calls, counted.counts, counted.lost);
+    const weights = weigh(calls, counted.counts, counted.beside);
     const functions = byFunction(data, calls, weights);
-    const all = counted.samples + counted.lost;
+    const all = counted.beside.reduce((sum, one) => sum + one, counted.samples);
     let old = null;
     if (counted.old) {
-      const oldWeights = weigh(calls, counted.old, 0);
+      const oldWeights = weigh(calls, counted.old, []);
       old = { weights: oldWeights, samples: counted.oldSamples, functions: byFunction(data, calls, oldWeights) };
     }
     now = { counted, calls, weights, functions, all, old, choice };
@@ -58,7 +59,8 @@ async function start() {
     const { counted, weights, calls } = now;
     const { view, func } = choice;
     const part = (tree, grows, weighed) =>
-      ({ tree, grows, weights: weighed ?? weigh(tree, counted.counts, counted.lost), zoom: nodeAt(tree, choice.zoom) });
+      ({ tree, grows, weights: weighed ?? weigh(tree, counted.counts, counted.beside),
+        zoom: nodeAt(tree, choice.zoom) });
     let parts = [part(calls, view === "icicle" ? "down" : "up", weights)];
     if (view === "inverted") parts = [part(tree("callers", () => callerTree(data, choice)), "down")];
     if (view === "sandwich" && func !== null) {
@@ -88,7 +90,7 @@ async function start() {
       isInside[node] = above || isFound[calls.frame[node]] ? 1 : 0;
       if (isInside[node] && !above) samples += weights.total[node];
     }
-    return `${whole.format(samples)} samples, ${percent(samples, all)}`;
+    return `${amountOf(samples)}, ${percent(samples, all)}`;
   }
 
   /// How boxes look.
@@ -106,25 +108,34 @@ async function start() {
       isFaded: (box) => Boolean(isFound) && (box.node === 0 || !isFound[frame(box)]),
       color: (box) => {
         if (box.node === 0) return css([0, 0, 84]);
-        if (!isComparison || !isComparison(box) || frame(box) === data.lostFrame) return colors[frame(box)];
+        if (!isComparison || !isComparison(box) || data.besideFrames.includes(frame(box))) return colors[frame(box)];
         return changeColor(changed(box), changeOf(data, frame(box))?.[5] ?? false);
       },
       describe: (box) => {
         const { total, self } = box.part.weights;
-        const own = self[box.node] ? `, self ${whole.format(self[box.node])}` : "";
-        const shares = `${whole.format(total[box.node])} samples, ${percent(total[box.node], now.all)}${own}`;
+        const own = self[box.node] ? `, self ${amountInText(self[box.node])}` : "";
+        const shares = `${amountOf(total[box.node])}, ${percent(total[box.node], now.all)}${own}`;
         const change = isComparison && isComparison(box) ? `, change ${points(changed(box))} points` : "";
         return `${exact(box)}: ${shares}${change}`;
       },
     };
   }
 
+  /// What is shown besides the samples.
+  function besideText({ hits, lost, beside }) {
+    if (!data.event) return `, ${amount(lost)} lost`;
+    const recorded = ` in ${whole.format(hits)} recorded hits`;
+    if (choice.from !== null && data.event.beside.length) {
+      return `${recorded}; of what was lost or not recorded no time is known`;
+    }
+    return `${recorded}, ${amountOf(lost)} lost, ${amountOf(beside[1])} not recorded`;
+  }
+
   function showControls() {
     const { counted } = now;
     const span = choice.from === null ? "whole recording" : `${seconds(choice.from)} to ${seconds(choice.to)} s`;
     const before = now.old ? `; before: ${whole.format(now.old.samples)} (whole recording)` : "";
-    $("summary").textContent =
-      `${span}: ${whole.format(counted.samples)} samples, ${whole.format(counted.lost)} lost${before}`;
+    $("summary").textContent = `${span}: ${amountOf(counted.samples)}${besideText(counted)}${before}`;
     $("from").value = seconds(choice.from ?? 0);
     $("to").value = seconds(choice.to ?? data.end);
     for (const name of ["inline", "view", "search", "filter"]) {
@@ -148,7 +159,7 @@ async function start() {
         else off.add(key);
         change({ [hidden]: off });
       });
-      return element("label", {}, box, ` ${name} (${whole.format(samples)})`);
+      return element("label", {}, box, ` ${name} (${amountInText(samples)})`);
     });
     const all = (keys) => element("button", { type: "button", textContent: keys.length ? "None" : "All",
       onclick: () => change({ [hidden]: new Set(keys) }) });
@@ -170,12 +181,16 @@ async function start() {
         change({ kinds: choice.kinds.map((is, at) => (at === kind ? box.checked : is)), zoom: [] }));
       const swatch = element("span", { className: "swatch" });
       swatch.style.background = css(KIND_COLORS[kind]);
-      $("kinds").append(element("label", {}, box, swatch, name));
+      // An event does not say whether interrupts were on, so only what is known is offered.
+      const isHidden = Boolean(data.event) && !data.stacks.kind.includes(kind);
+      $("kinds").append(element("label", { hidden: isHidden }, box, swatch, name));
     });
+    if (data.event) $("kinds").querySelector("legend").textContent = "Hits in";
     const legend = data.old
       ? [["grew", changeColor(0.04, true)], ["shrank", changeColor(-0.04, true)],
         ["may be chance", changeColor(0.04, false)], ["same", changeColor(0, false)]]
-      : Object.entries(FRAME_COLORS).map(([name, color]) => [name, css(color)]);
+      : Object.entries(FRAME_COLORS).filter(([name]) => data.event || name !== "unrecorded")
+        .map(([name, color]) => [name === "unrecorded" ? "not recorded" : name, css(color)]);
     $("legend").replaceChildren(...legend.map(([name, color]) => {
       const swatch = element("span", { className: "swatch" });
       swatch.style.background = color;

@@ -6,6 +6,7 @@
 //! order of `SCRIPT`. The same input gives the same bytes.
 
 pub mod columns;
+pub mod event;
 pub mod facts;
 pub mod gaps;
 pub mod stacks;
@@ -20,11 +21,12 @@ use stacks::{Source, Tree};
 use std::io::{self, Write};
 
 /// The files of the script, in the order in which they are joined.
-const SCRIPT: [&str; 10] = [
+const SCRIPT: [&str; 11] = [
     include_str!("data.js"),
     include_str!("choice.js"),
     include_str!("tree.js"),
     include_str!("color.js"),
+    include_str!("unit.js"),
     include_str!("flame.js"),
     include_str!("timeline.js"),
     include_str!("table.js"),
@@ -54,6 +56,8 @@ pub struct Input<'a> {
     pub user: bool,
     /// Which inlined frames are shown at first. The symbols must give all of them.
     pub inlines: Inlines,
+    /// The point whose hits are shown instead of samples.
+    pub event: Option<event::OfPoint<'a>>,
     /// The profile that this one is compared with.
     pub old: Option<Old<'a>>,
 }
@@ -98,6 +102,7 @@ pub fn write(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
     }
     let mut columns = Vec::from(tree.columns());
     columns.extend([times, places, stacks, tasks, old_counts.into_iter().collect()]);
+    columns.push(input.event.iter().flat_map(event::OfPoint::weights).collect());
     let data = pack(&text.to_string(), &columns)?;
     out.write_all(facts::head(input).as_bytes())?;
     writeln!(out, "<script type=\"text/plain\" id=\"data\">{data}</script>")?;

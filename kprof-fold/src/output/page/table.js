@@ -39,9 +39,9 @@ class FunctionTable {
     const share = (part) => ({ text: percent(part, all), bar: part / Math.max(all, 1) });
     const plain = [
       ["self", "Self", (row) => share(row.self)],
-      [null, "samples", (row) => ({ text: whole.format(row.self) })],
+      [null, unit.name, (row) => ({ text: amount(row.self) })],
       ["total", "Total", (row) => share(row.total)],
-      [null, "samples", (row) => ({ text: whole.format(row.total) })],
+      [null, unit.name, (row) => ({ text: amount(row.total) })],
     ];
     if (!old) return plain;
     const range = ([, , low, , high]) => `${points(low)} to ${points(high)}`;

@@ -1,15 +1,15 @@
 // The lanes: what each CPU did over time. In: samples, losses, filtered ticks, marks. Out: a canvas with a lane per CPU
 // in which a range can be selected with the pointer. Each column of pixels shows the shares of its ticks; where there
-// are no ticks it is empty.
+// are no ticks it is empty. Hits of a point are as high as they weigh: the heaviest column has the whole height.
 
 const LANE = 24;
 const LEFT = 64;
 const AXIS = 20;
 
 class Timeline {
-  /// `selected` is called with the ends of a new range in microseconds.
-  constructor(canvas, data, selected) {
-    Object.assign(this, { canvas, data, selected, range: null, drag: null });
+  /// `selected` is called with the ends of a new range in microseconds. `scale` is where the height of a lane is said.
+  constructor(canvas, scale, data, selected) {
+    Object.assign(this, { canvas, scale, data, selected, range: null, drag: null });
     this.hasMarks = data.marks.length > 0;
     canvas.addEventListener("pointerdown", (event) => {
       canvas.setPointerCapture(event.pointerId);
@@ -44,11 +44,12 @@ class Timeline {
   bins(columns) {
     const { data } = this;
     const kinds = KINDS.length + 1;
-    const lanes = data.cpus.map(() => new Float32Array(columns * kinds));
+    const { weights } = data;
+    const lanes = data.cpus.map(() => new (weights ? Float64Array : Float32Array)(columns * kinds));
     const { time, cpu, stack } = data.samples;
     const scale = columns / data.end;
     for (let at = 0; at < time.length; at++) {
-      lanes[cpu[at]][Math.floor(time[at] * scale) * kinds + data.stacks.kind[stack[at]]]++;
+      lanes[cpu[at]][Math.floor(time[at] * scale) * kinds + data.stacks.kind[stack[at]]] += weights ? weights[at] : 1;
     }
     const spread = (lane, from, to, kind, ticks) => {
       if (!lane || !ticks || to === null) return;
@@ -70,11 +71,14 @@ class Timeline {
   }
 
   show(range, hiddenCpus) {
+    const { data } = this;
     Object.assign(this, { range, hiddenCpus });
     const width = this.canvas.parentElement.clientWidth;
     if (width !== this.width || isDark.matches !== this.wasDark) {
       [this.width, this.wasDark] = [width, isDark.matches];
       this.lanes = this.drawnLanes();
+      const column = seconds(data.end / this.lanes.width);
+      if (data.weights) this.scale.textContent = `Full height: ${amountOf(this.most)} in ${column} s.`;
     }
     this.draw();
   }
@@ -89,13 +93,21 @@ class Timeline {
     canvas.height = Math.max(1, data.cpus.length * LANE);
     const context = canvas.getContext("2d");
     const colors = [...KIND_COLORS, LOST_COLOR].map((color) => css(color));
+    const sumOf = (ticks) => ticks.reduce((sum, one) => sum + one, 0);
+    const ticksAt = (lane, column) => lane.subarray(column * colors.length, (column + 1) * colors.length);
+    this.most = 0;
+    for (const lane of data.weights ? lanes : []) {
+      for (let column = 0; column < columns; column++) this.most = Math.max(this.most, sumOf(ticksAt(lane, column)));
+    }
     lanes.forEach((lane, number) => {
       for (let column = 0; column < columns; column++) {
-        const ticks = lane.subarray(column * colors.length, (column + 1) * colors.length);
-        const sum = ticks.reduce((sum, one) => sum + one, 0);
+        const ticks = ticksAt(lane, column);
+        const sum = sumOf(ticks);
+        // A hit of any weight can be seen.
+        const full = data.weights ? Math.max(1, (sum / this.most) * (LANE - 4)) : LANE - 4;
         let y = (number + 1) * LANE - 3;
         for (let kind = 0; sum > 0 && kind < colors.length; kind++) {
-          const height = (ticks[kind] / sum) * (LANE - 4);
+          const height = (ticks[kind] / sum) * full;
           y -= height;
           context.fillStyle = colors[kind];
           context.fillRect(column, y, 1, height);

@@ -103,7 +103,7 @@ function callTree(data, choice) {
     place[node] = func < 0 ? above : tree.child(above, func);
   }
   for (let stack = 0; stack < tree.leaf.length; stack++) tree.leaf[stack] = place[data.stacks.node[stack]];
-  tree.lost = tree.child(0, data.lostFrame);
+  tree.beside = data.besideFrames.map((frame) => tree.child(0, frame));
   return tree.finish(data.rank);
 }
 
@@ -131,7 +131,7 @@ function callerTree(data, choice, func = null) {
     for (let at = from; at < path.length; at++) node = tree.child(node, path[at]);
     tree.leaf[stack] = node;
   });
-  tree.lost = func === null ? tree.child(0, data.lostFrame) : -1;
+  tree.beside = func === null ? data.besideFrames.map((frame) => tree.child(0, frame)) : [];
   return tree.finish(data.rank);
 }
 
@@ -145,17 +145,18 @@ function calleeTree(data, choice, func) {
     for (let at = from; at >= 0; at--) node = tree.child(node, path[at]);
     tree.leaf[stack] = node;
   });
-  tree.lost = -1;
+  tree.beside = [];
   return tree.finish(data.rank);
 }
 
-/// Samples of each node: `self` where it is the end of a stack, `total` with everything below it.
-function weigh(tree, counts, lost) {
+/// Samples of each node: `self` where it is the end of a stack, `total` with everything below it. `beside` is what is
+/// shown besides the samples.
+function weigh(tree, counts, beside) {
   const self = new Float64Array(tree.length);
   for (let stack = 0; stack < counts.length; stack++) {
     if (counts[stack] && tree.leaf[stack] >= 0) self[tree.leaf[stack]] += counts[stack];
   }
-  if (tree.lost >= 0) self[tree.lost] = lost;
+  tree.beside.forEach((node, at) => (self[node] = beside[at] ?? 0));
   const total = self.slice();
   for (let node = tree.length - 1; node > 0; node--) total[tree.parent[node]] += total[node];
   return { self, total };
