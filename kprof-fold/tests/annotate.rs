@@ -5,9 +5,10 @@
 
 mod sealed;
 
+use kprof_fold::output::annotate::code;
 use kprof_fold::problems::Problems;
 use kprof_fold::symbols::Symbols;
-use sealed::{batch, sealed};
+use sealed::{batch, names, sealed};
 use std::process::Command;
 
 const SLIDE: u64 = 0xffff_ffff_8000_0000;
@@ -24,13 +25,18 @@ fn annotate(function: &str, offsets: &[u64], more: &[&str]) -> String {
     let symbols = Symbols::open(&file, &mut Problems::default()).expect("is an ELF file");
     let start = symbols.table.named(function).next().unwrap_or_else(|| panic!("no {function}")) + SLIDE;
     let samples: String = offsets.iter().map(|offset| format!("a 0 1 {:x}\n", start + offset)).collect();
-    let load = symbols.elf.expect("is an ELF file").base + SLIDE;
-    let text = sealed(&format!("# kprof-profile 1\n# load {load:x}\n{}", batch(0, &samples)));
+    printed(function, &symbols, &file, &batch(0, &samples), more)
+}
+
+/// What `annotate` prints for a profile with these batches.
+fn printed(function: &str, symbols: &Symbols, file: &str, batches: &str, more: &[&str]) -> String {
+    let load = symbols.elf.as_ref().expect("is an ELF file").base + SLIDE;
+    let text = sealed(&format!("# kprof-profile 1\n# load {load:x}\n{batches}"));
     let folder = tempfile::tempdir().expect("the test folder is writable");
     let profile = folder.path().join("profile");
     std::fs::write(&profile, text).expect("the test folder is writable");
     let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
-    let done = fold.args(["annotate", "-q", function]).args(more).arg(&profile).arg(&file).output();
+    let done = fold.args(["annotate", "-q", function]).args(more).arg(&profile).arg(file).output();
     let done = done.expect("kprof-fold runs");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     String::from_utf8_lossy(&done.stdout).into_owned()
@@ -54,6 +60,30 @@ fn a_function_without_lines_is_shown_as_instructions_with_their_share() {
     // Instructions far from any sample are left out, unless all are asked for.
     assert!(text.contains("pop rsi") && !text.contains("hlt"), "{text}");
     assert!(annotate("_start", &[0], &["--instructions"]).contains("hlt"));
+}
+
+/// The address of a hit is a return address: it belongs to the instruction before it, which has called the point.
+#[test]
+fn the_hits_of_a_point_are_shown_at_their_call_with_their_weight() {
+    let file = std::env::current_exe().expect("has a path").display().to_string();
+    let symbols = Symbols::open(&file, &mut Problems::default()).expect("is an ELF file");
+    let start = symbols.table.named("_start").next().expect("every program has it");
+    for (offset, first, text) in [(0, 0, "xor ebp, ebp"), (1, 0, "xor ebp, ebp"), (4, 2, "mov r9, rdx")] {
+        assert_eq!(code::holding(&symbols, start + offset), (start + first, text.to_owned()));
+    }
+    let hit = |after: u64, weight: u64| format!("!p a 1 5 {weight} - {:x}\n", start + SLIDE + after);
+    let account = "# point-account tsc=9 cpu=1 weight=450 recorded=2 lost=1 filtered=1 asked-weight=440 lost-weight=40 \
+                   unit=bytes point=p\n";
+    let events = format!("# batch cpu=event-1 from=0 to=9\n{}{}", hit(2, 300), hit(5, 100));
+    let batches = names(account) + &events + "# end cpu=event-1 to=9 samples=2\n";
+    let text = printed("_start", &symbols, &file, &batches, &["--event", "p"]);
+    assert!(text.contains("400 bytes innermost, 400 anywhere in the stack"), "{text}");
+    assert!(text.contains("note: 40 bytes lost and 10 bytes not recorded may be in any function"), "{text}");
+    assert_eq!(row(&text, "xor ebp, ebp")[..2], ["75.00", "75.00"], "{text}");
+    assert_eq!(row(&text, "mov r9, rdx")[..2], ["25.00", "25.00"], "{text}");
+    let text = printed("_start", &symbols, &file, &batches, &["--event", "p", "--count"]);
+    assert!(text.contains("2 hits innermost"), "{text}");
+    assert_eq!(row(&text, "xor ebp, ebp")[..2], ["50.00", "50.00"], "{text}");
 }
 
 #[test]

@@ -6,6 +6,7 @@
 use super::args::{Doctor, Input, TableFormat};
 use super::causes;
 use super::compat::Output;
+use super::event::refuse_verb;
 use super::load::{self, Opened};
 use super::out::{with_output, write_failed};
 use super::placing;
@@ -32,6 +33,8 @@ const LARGE_BYTES: u64 = 64;
 /// `doctor`.
 pub fn run(args: &Doctor) -> Result<u8, Error> {
     let Doctor { input, choice, .. } = args;
+    let why = "it checks a kernel and a whole profile. latency shows whether the account of a point is balanced";
+    refuse_verb(choice, "doctor", why)?;
     let format = TableFormat::of(args.format, input.output.as_deref())?;
     let forced = Input { force: true, quiet: true, ..input.clone() };
     let opened = load::open(&forced, choice, Output::Other, |select| Tally::new(select.clone(), By::None));

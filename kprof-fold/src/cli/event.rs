@@ -4,7 +4,7 @@
 //! what was lost and what was only counted, as frames of their own. A choice that needs what events do not have is
 //! refused.
 
-use super::args::{Choice, Heatmap, Input, Script};
+use super::args::{Annotate, Choice, Heatmap, Input, Script};
 use super::compat::{Output, Rest};
 use super::heap;
 use super::load::{self, Loaded, Opened, Shows};
@@ -152,6 +152,35 @@ pub fn heatmap(args: &Heatmap, name: &str) -> Result<u8, Error> {
     Ok(opened.exit_code(input.limits(), hits.len()))
 }
 
+/// `annotate --event NAME`: where a function calls the point, or calls what leads to it.
+pub fn annotate(args: &Annotate, name: &str) -> Result<u8, Error> {
+    let (input, choice) = (&args.input, &args.choice);
+    refuse(choice)?;
+    if name == memory::LIVE {
+        let todo = "annotate shows recorded hits: --event heap.alloc. report --event heap.live --lines shows the lines \
+                    of what was not freed";
+        return Err(Error::Usage(todo.to_owned()));
+    }
+    let opened = load::open_any(input, &choice.for_table(), Output::Other, |select| {
+        EventTally::new(select.clone(), name, By::None)
+    })?;
+    let (point, account) = asked(&opened.profile, &input.file, name, &opened.select)?;
+    Talk { quiet: input.quiet }.say(account);
+    let scaled = opened.consumer.scaled(&point, choice.count);
+    let mut counts = BTreeMap::new();
+    let admitted = scaled.counts.iter().filter(|one| opened.select.admits_traits(opened.stacks.traits(one.stack)));
+    admitted.for_each(|one| *counts.entry(one.stack).or_default() += one.samples);
+    let unit = if choice.count { "hits".to_owned() } else { visible(&point.unit).into_owned() };
+    let (lost, only_counted) = (scaled.lost, scaled.only_counted);
+    let note = match (lost, only_counted) {
+        (0, 0) => String::new(),
+        _ => format!("{lost} {unit} lost and {only_counted} {unit} not recorded may be in any function"),
+    };
+    let hits = counts.values().fold(0, |sum: u64, one| sum.saturating_add(*one));
+    single::annotated(args, &opened, counts, Some((&unit, &note)))?;
+    Ok(load::exit_code(input.limits(), &opened.problems, &opened.account, (hits, lost)))
+}
+
 /// Refuses what single events do not have. `does` is what is done with them.
 fn refuse_single(choice: &Choice, name: &str, does: &str) -> Result<(), Error> {
     if name == memory::LIVE {
@@ -164,6 +193,14 @@ fn refuse_single(choice: &Choice, name: &str, does: &str) -> Result<(), Error> {
         return Err(Error::Usage("an event does not say whether interrupts were on".to_owned()));
     }
     Ok(())
+}
+
+/// Refuses `--event`, with the reason why it has no meaning for this verb.
+pub fn refuse_verb(choice: &Choice, verb: &str, why: &str) -> Result<(), Error> {
+    match choice.event {
+        Some(_) => Err(Error::Usage(format!("--event does not work with {verb}: {why}"))),
+        None => Ok(()),
+    }
 }
 
 /// Refuses conditions that folded events cannot fulfil.

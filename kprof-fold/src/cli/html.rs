@@ -53,7 +53,7 @@ pub fn run(args: &Html) -> Result<u8, Error> {
     let title = if args.title.is_empty() { name_of(&args.input.file) } else { args.title.clone() };
     let source = |opened| -> Source<'_> {
         let Opened { stacks, symbols, .. }: &Opened<Timeline> = opened;
-        Source { stacks, symbols }
+        Source { stacks, symbols, is_of_point: false }
     };
     let page = page::Input {
         title: &title,

@@ -52,7 +52,7 @@ pub fn run(args: &Html, name: &str) -> Result<u8, Error> {
         title: &title,
         files: (&input.file, &input.syms),
         timeline: &timeline,
-        source: Source { stacks: &opened.stacks, symbols: &opened.symbols },
+        source: Source { stacks: &opened.stacks, symbols: &opened.symbols, is_of_point: true },
         profile: &opened.profile,
         account: &opened.account,
         tsc_hz,

@@ -208,8 +208,7 @@ pub fn open_any<C: Consumer>(
 
 /// Refuses events, for an output that only has a meaning for samples.
 fn refuse_event(choice: &Choice) -> Result<(), Error> {
-    let todo = "--event works with folded, flamegraph, html, report, diff, script, heatmap and export --to firefox, \
-                perfetto, pprof or speedscope; this output is for samples only";
+    let todo = "--event does not work here: this output shows samples, and not the hits of a point";
     if choice.event.is_some() { Err(Error::Usage(todo.to_owned())) } else { Ok(()) }
 }
 

@@ -5,6 +5,7 @@
 
 use super::args::{LockupFormat, Lockups};
 use super::compat::Output;
+use super::event::refuse_verb;
 use super::load;
 use super::out::{with_output, write_failed};
 use crate::error::Error;
@@ -18,6 +19,7 @@ use crate::tally::{By, Tally};
 /// If the input or the arguments are unusable.
 pub fn run(args: &Lockups) -> Result<u8, Error> {
     let Lockups { input, choice, .. } = args;
+    refuse_verb(choice, "lockups", "it shows where CPUs were that were locked up, which are no hits of a point")?;
     let format = LockupFormat::of(args.format, input.output.as_deref())?;
     let opened = load::open(input, choice, Output::Other, |select| Tally::new(select.clone(), By::None))?;
     let all: Vec<_> = opened.profile.boots.iter().flat_map(|boot| &boot.lockups).collect();

@@ -19,6 +19,7 @@ use crate::output::{annotate as lines, export, heatmap as map, info as facts, re
 use crate::overview::Overview;
 use crate::profile::Boot;
 use crate::read::{self, Source};
+use crate::stacks::StackId;
 use crate::symbols::name::{visible, visible_lines};
 use crate::tally::By;
 use crate::timeline::Timeline;
@@ -181,27 +182,42 @@ pub fn annotate(args: &Annotate) -> Result<u8, Error> {
     values::form_of_file(args.input.output.as_deref(), &[("txt", ())])?;
     refuse_folding(&args.choice)?;
     refuse_users(&args.input)?;
+    if let Some(name) = &args.choice.event {
+        return event::annotate(args, name);
+    }
     let opened =
         load::open(&args.input, &args.choice.for_table(), Output::Other, |select| Timeline::new(select.clone()))?;
-    if !opened.symbols.has_lines() {
+    annotated(args, &opened, lines::counts(&opened.consumer), None)?;
+    Ok(opened.exit_code(args.input.limits(), opened.consumer.events.len()))
+}
+
+/// Writes the lines of the function that was asked for, from the samples or the weight of each stack. `event` is what is
+/// counted, if it is not samples.
+pub(super) fn annotated<C>(
+    args: &Annotate,
+    opened: &Opened<C>,
+    counts: BTreeMap<StackId, u64>,
+    event: Option<(&str, &str)>,
+) -> Result<(), Error> {
+    let Opened { stacks, symbols, select, profile, .. } = opened;
+    if !symbols.has_lines() {
         return Err(Error::unusable(
             &args.input.syms,
             "is a list of symbols; annotate needs the kernel's ELF file, with DWARF for source lines",
         ));
     }
-    let Opened { consumer, stacks, symbols, select, profile, .. } = &opened;
-    let found = lines::collect(consumer, stacks, symbols, &args.function, select.user);
+    let found = lines::collect(counts, stacks, symbols, &args.function, select.user);
     if found.functions.is_empty() {
         let meant = did_you_mean(args.function.as_str(), found.known.iter().map(String::as_str));
+        let what = if event.is_some() { "recorded hit" } else { "sample" };
         return Err(Error::unusable(
             &args.input.file,
-            format!("no sample in a function `{}`{meant}", args.function.as_str()),
+            format!("no {what} in a function `{}`{meant}", args.function.as_str()),
         ));
     }
-    let style = lines::Style { instructions: args.instructions, source: &args.source };
+    let style = lines::Style { instructions: args.instructions, source: &args.source, event };
     let text = visible_lines(&lines::text(&found, symbols, profile, style)).into_owned();
-    with_output(&args.input, |out| out.write_all(text.as_bytes()).map_err(|error| write_failed(&args.input, error)))?;
-    Ok(opened.exit_code(args.input.limits(), consumer.events.len()))
+    with_output(&args.input, |out| out.write_all(text.as_bytes()).map_err(|error| write_failed(&args.input, error)))
 }
 
 /// `heatmap`.

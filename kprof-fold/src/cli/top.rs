@@ -2,7 +2,8 @@
 //!
 //! In: a file, which is read again every interval, or a stream on standard input, which goes through a [`Spool`]. While
 //! the file is missing or empty, `top` waits for it. Out: a full-screen table through ratatui, or with `--once` the
-//! same table as text. The file is folded as a whole each time: a gigabyte takes less than a second.
+//! same table as text. The file is folded as a whole each time: a gigabyte takes less than a second. With `--event` the
+//! table has weights, and what was lost or not recorded in rows of its own.
 
 mod screen;
 
@@ -12,20 +13,29 @@ use super::out::{with_output, write_failed};
 use super::spool::Spool;
 use crate::error::Error;
 use crate::output::report;
+use kprof_format::point::PointPart;
 use ratatui::crossterm::event::{self, Event};
-use screen::{Function, Screen, View, draw, percent};
+use screen::{Function, Screen, View, Weights, draw, percent};
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
+
+/// The row of hits that were lost. A file that grows may not have all events of its account yet.
+const MISSING: &str = "[lost, or not in the file yet]";
+
+/// The same if only some tasks are shown: it is not known of which task they were.
+const MISSING_ANYWHERE: &str = "[lost, or not in the file yet, of any task]";
 
 /// `top`.
 pub fn run(args: &Top) -> Result<u8, Error> {
     if args.once {
         super::values::form_of_file(args.input.output.as_deref(), &[("txt", ())])?;
         let screen = fold(args, None)?;
-        let mut text = format!("{}\n\n  self %  total %      self  function\n", screen.title);
+        let heading = screen.event.as_ref().map_or_else(|| "self".to_owned(), |event| format!("self {}", event.unit));
+        let width = screen.width(heading.len());
+        let mut text = format!("{}\n\n  self %  total % {heading:>width$}  function\n", screen.title);
         for Function { name, all, .. } in screen.functions.iter().take(args.top) {
             let (own, total) = (percent(all.0, screen.whole), percent(all.1, screen.whole));
-            text.push_str(&format!("{own:>8} {total:>8} {:>9}  {name}\n", all.0));
+            text.push_str(&format!("{own:>8} {total:>8} {:>width$}  {name}\n", all.0));
         }
         with_output(&args.input, |out| {
             out.write_all(text.as_bytes()).map_err(|error| write_failed(&args.input, error))
@@ -120,19 +130,32 @@ fn waiting(why: &str) -> Screen {
 
 fn table(args: &Top, file: &str) -> Result<Screen, Error> {
     let quiet = super::args::Input { quiet: true, file: file.to_owned(), ..args.input.clone() };
-    let loaded = load::load(&quiet, &args.choice.for_table())?;
+    let loaded = load::load_any(&quiet, &args.choice.for_table())?;
     let (samples, lost) = (loaded.folded.samples(), loaded.lost);
     let function = |row: &crate::output::table::Row| {
         let name = loaded.folded.frames.name(row.frame).to_owned();
         Function { name, all: (row.own, row.total), last: (0, 0) }
     };
-    let functions = crate::output::table::rows(&loaded.folded).iter().map(function).collect();
+    let mut functions: Vec<Function> = crate::output::table::rows(&loaded.folded).iter().map(function).collect();
     let note = report::notes(&loaded.profile);
     let name = if args.input.file == "-" { "standard input" } else { &args.input.file };
     let doubt = loaded.doubt.as_ref().map_or_else(String::new, |why| format!("; symbols of another build? {why}"));
-    let title = format!("{name}: {samples} samples, {lost} lost{note}{doubt}");
     let code = loaded.exit_code(args.input.limits());
-    Ok(Screen { title, functions, whole: (samples, lost), last: None, code })
+    let Some(event) = &loaded.event else {
+        let title = format!("{name}: {samples} samples, {lost} lost{note}{doubt}");
+        return Ok(Screen { title, functions, whole: (samples, lost), code, ..Screen::default() });
+    };
+    // The account of a point may be newer than the events in the file.
+    let missing = if loaded.lost_is_attributable { MISSING } else { MISSING_ANYWHERE };
+    let beside = [(missing, loaded.beside()[0].1), loaded.beside()[1]];
+    let whole = beside.iter().map(|(_, weight)| *weight).fold(samples, u64::saturating_add);
+    let row = |(name, weight): (&str, u64)| Function { name: name.to_owned(), all: (weight, weight), last: (0, 0) };
+    functions.extend(beside.into_iter().filter(|(_, weight)| *weight > 0).map(row));
+    functions.sort_by_key(|row| std::cmp::Reverse(row.all));
+    let title = format!("{name}: {whole} {} of {}{note}{doubt}", event.unit, event.name);
+    let is_exact = event.sums.as_ref().map(|point| point.part(PointPart::LeftOut) == 0);
+    let event = Some(Weights { unit: event.unit.clone(), is_exact });
+    Ok(Screen { title, functions, whole: (whole, 0), code, event, ..Screen::default() })
 }
 
 #[cfg(test)]
@@ -165,6 +188,29 @@ mod tests {
             assert_eq!((screen.functions[0].all.0, &screen.functions[0].name[..]), (samples, "kmain"));
         }
     }
+
+    #[test]
+    fn a_point_is_waited_for_and_its_weights_are_shown_with_all_that_is_missing() {
+        let inputs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/inputs");
+        let [file, syms] =
+            ["events.profile", "five-functions.syms"].map(|name| inputs.join(name).display().to_string());
+        let top = |options: &[&str]| {
+            let words = [&["kprof-fold", "top", &file, &syms], options].concat();
+            match Cli::try_parse_from(words).expect("is a command").command {
+                Some(Command::Top(args)) => fold(&args, None).expect("is a profile"),
+                _ => panic!("is `top`"),
+            }
+        };
+        let waiting = top(&["--event", "null.read"]).title;
+        assert!(waiting.starts_with("waiting: ") && waiting.contains("has no point null.read"), "{waiting}");
+        let screen = top(&["--event", "null.write"]);
+        assert_eq!((screen.title, screen.whole), (format!("{file}: 1300 bytes of null.write"), (1300, 0)));
+        assert_eq!(screen.event.map(|event| (event.unit, event.is_exact)), Some(("bytes".to_owned(), Some(true))));
+        assert_eq!(screen.functions.iter().map(|row| row.all.0).sum::<u64>(), 1300);
+        let of_task = top(&["--event", "null.write", "--task", "dd"]);
+        assert!(of_task.functions.iter().any(|row| row.name == MISSING_ANYWHERE), "{:?}", of_task.functions);
+    }
+
     #[test]
     fn a_file_is_waited_for_while_it_is_missing_empty_or_rotated_and_symbols_are_not() {
         let folder = tempfile::tempdir().expect("the test folder is writable");

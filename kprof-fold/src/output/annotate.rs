@@ -12,7 +12,7 @@ mod source;
 use crate::fold::walk::{Step, walk};
 use crate::profile::Profile;
 use crate::select::Pattern;
-use crate::stacks::Stacks;
+use crate::stacks::{StackId, Stacks};
 use crate::symbols::Symbols;
 use crate::symbols::elf::Location;
 use crate::timeline::Timeline;
@@ -30,6 +30,8 @@ pub struct Style<'a> {
     pub instructions: bool,
     /// Folders with the source.
     pub source: &'a [String],
+    /// What is counted with `--event`: its unit, and what of it may be in any function, in words.
+    pub event: Option<(&'a str, &'a str)>,
 }
 
 /// Samples of a place.
@@ -63,11 +65,22 @@ pub struct Lines {
     pub known: BTreeSet<String>,
 }
 
-/// Collects the places of all functions that match.
-pub fn collect(timeline: &Timeline, stacks: &Stacks, symbols: &Symbols, function: &Pattern, user: bool) -> Lines {
-    let mut found = Lines::default();
-    let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
+/// The samples of each stack.
+pub fn counts(timeline: &Timeline) -> BTreeMap<StackId, u64> {
+    let mut counts = BTreeMap::new();
     timeline.events.iter().for_each(|event| *counts.entry(event.stack).or_default() += 1);
+    counts
+}
+
+/// Collects the places of all functions that match, from the samples or the weight of each stack.
+pub fn collect(
+    counts: BTreeMap<StackId, u64>,
+    stacks: &Stacks,
+    symbols: &Symbols,
+    function: &Pattern,
+    user: bool,
+) -> Lines {
+    let mut found = Lines::default();
     let mut words = Vec::new();
     // Each address is looked up once: the names and lines of its frames, innermost first; `None` without a symbol.
     let mut frames: HashMap<u64, Option<Named>> = HashMap::new();
@@ -140,13 +153,16 @@ impl Lines {
 /// Formats the text.
 pub fn text(found: &Lines, symbols: &Symbols, profile: &Profile, style: Style<'_>) -> String {
     let mut text = String::new();
-    for note in roughness(profile) {
+    let (unit, note) = style.event.unwrap_or(("samples", ""));
+    // A hit is where its point was called, however samples are taken.
+    let notes = if style.event.is_none() { roughness(profile) } else { vec![note] };
+    for note in notes.into_iter().filter(|note| !note.is_empty()) {
         let _ = writeln!(text, "note: {note}");
     }
     for name in &found.functions {
         let _ = writeln!(text, "{name}");
     }
-    let _ = writeln!(text, "{} samples innermost, {} anywhere in the stack", found.all.own, found.all.total);
+    let _ = writeln!(text, "{} {unit} innermost, {} anywhere in the stack", found.all.own, found.all.total);
     let code = found.code(symbols);
     if !style.instructions {
         let files: BTreeSet<&str> = found.lines.keys().map(|place| &place.file[..]).collect();

@@ -42,6 +42,18 @@ pub struct Screen {
     pub last: Option<(u64, u64, Duration)>,
     /// The exit code if this is the last screen.
     pub code: u8,
+    /// What is counted, if it is not samples. Then everything that was lost is among the functions.
+    pub event: Option<Weights>,
+}
+
+/// What is counted with `--event`.
+#[derive(Clone, Debug)]
+pub struct Weights {
+    /// The unit.
+    pub unit: String,
+    /// Whether every hit was to be recorded, so that no weight is an estimate. `None` if weights also become less, as
+    /// those of allocations that are freed do.
+    pub is_exact: Option<bool>,
 }
 
 /// By what the functions are sorted.
@@ -94,6 +106,10 @@ impl View {
 impl Screen {
     /// Sets what came since `before`, which was read this long ago.
     pub fn since(&mut self, before: &Self, elapsed: Duration) {
+        let is_exact = self.event.as_ref().map_or(Some(true), |event| event.is_exact);
+        if is_exact.is_none() {
+            return;
+        }
         let counts: HashMap<&str, Counts> = before.functions.iter().map(|row| (&row.name[..], row.all)).collect();
         // Fewer samples than before: another file has taken the place of the one that was read.
         let is_new = self.whole.0 < before.whole.0 || before.functions.is_empty();
@@ -106,6 +122,18 @@ impl Screen {
         }
         let added = |now: u64, then: u64| now.saturating_sub(then);
         self.last = Some((added(self.whole.0, before.whole.0), added(self.whole.1, before.whole.1), elapsed));
+    }
+
+    /// The width of the column with numbers of samples or weights.
+    pub fn width(&self, heading: usize) -> usize {
+        let most = self.functions.iter().map(|row| row.all.0).max().unwrap_or(0);
+        most.to_string().len().max(heading).max(9)
+    }
+
+    /// Whether it is known what the last interval has added to each function. Estimates of a sampled point are scaled
+    /// again each time, so the differences between two of them are not those of the interval.
+    fn knows_last(&self) -> bool {
+        self.last.is_some() && self.event.as_ref().is_none_or(|event| event.is_exact == Some(true))
     }
 
     /// The functions in the order of a view.
@@ -131,11 +159,12 @@ impl Screen {
         };
         let rate = match self.last {
             Some((samples, lost, elapsed)) => {
-                let per_second = samples as f64 / elapsed.as_secs_f64().max(1e-3);
-                format!(
-                    "last {:.1} s: {samples} samples ({per_second:.0} a second), {lost} lost; ",
-                    elapsed.as_secs_f64()
-                )
+                let (seconds, unit) = (elapsed.as_secs_f64(), self.event.as_ref().map(|event| &event.unit[..]));
+                let per_second = samples as f64 / seconds.max(1e-3);
+                let lost = if unit.is_none() { format!(", {lost} lost") } else { String::new() };
+                let why = if self.knows_last() { "" } else { ", not known by function (not every hit is recorded)" };
+                let unit = unit.unwrap_or("samples");
+                format!("last {seconds:.1} s: {samples} {unit} ({per_second:.0} a second){lost}{why}; ")
             }
             None => String::new(),
         };
@@ -157,13 +186,16 @@ pub fn draw(frame: &mut ratatui::Frame<'_>, screen: &Screen, view: View) {
     frame.render_widget(Line::from(screen.status(view)), status);
     let shown = screen.sorted(view.sort);
     let rows = shown.iter().skip(view.first).take(body.height.into()).map(|row| {
-        let last = |part| screen.last.map_or_else(String::new, |(samples, lost, _)| percent(part, (samples, lost)));
+        let known = screen.last.filter(|_| screen.knows_last());
+        let last = |part| known.map_or_else(String::new, |(samples, lost, _)| percent(part, (samples, lost)));
         let (own, total) = (percent(row.all.0, screen.whole), percent(row.all.1, screen.whole));
         Row::new([own, total, last(row.last.0), last(row.last.1), row.all.0.to_string(), row.name.clone()])
     });
     let narrow = Constraint::Length(7);
-    let widths = [narrow, narrow, narrow, narrow, Constraint::Length(9), Constraint::Min(10)];
-    let header = Row::new(["self %", "total %", "last s.", "last t.", "samples", "function"]);
+    let unit = screen.event.as_ref().map_or("samples", |event| &event.unit);
+    let width = u16::try_from(screen.width(unit.len())).unwrap_or(20);
+    let widths = [narrow, narrow, narrow, narrow, Constraint::Length(width), Constraint::Min(10)];
+    let header = Row::new(["self %", "total %", "last s.", "last t.", unit, "function"]);
     let header = header.style(Style::new().add_modifier(Modifier::REVERSED));
     frame.render_widget(Table::new(rows, widths).header(header), body);
     let keys = "q quit | sort: s self, t total, l last interval, n name | scroll: arrows, PgUp, PgDn, Home, End";
@@ -206,6 +238,35 @@ mod tests {
         assert_eq!(text, "last 2.0 s: 20 samples (10 a second), 20 lost; functions 1 to 3 of 3 by last interval");
         assert_eq!(lines[3], ["22.50", "22.50", "20.00", "20.00", "18", "write"]);
         assert_eq!(lines[4], ["6.25", "6.25", "12.50", "12.50", "5", "new"]);
+    }
+
+    #[test]
+    fn weights_have_their_unit_and_an_interval_by_function_only_if_they_are_exact() {
+        for (is_exact, status, row) in [
+            (
+                Some(true),
+                "last 2.0 s: 600 bytes (300 a second); functions 1 to 1 of 1 by self",
+                "100.00 100.00 100.00 100.00 1600 map",
+            ),
+            (
+                Some(false),
+                "last 2.0 s: 600 bytes (300 a second), not known by function (not every hit is recorded); functions 1 to 1 of 1 by self",
+                "100.00 100.00 1600 map",
+            ),
+            // Allocations that were freed since: there may be less than before, and no file has changed.
+            (None, "functions 1 to 1 of 1 by self", "100.00 100.00 1600 map"),
+        ] {
+            let before = screen(&[("map", (1000, 1000))], (1000, 0));
+            let mut now = screen(&[("map", (1600, 1600))], (1600, 0));
+            now.event = Some(Weights { unit: "bytes".to_owned(), is_exact });
+            now.since(&before, Duration::from_secs(2));
+            let mut terminal = Terminal::new(TestBackend::new(140, 6)).expect("memory is a terminal");
+            terminal.draw(|frame| draw(frame, &now, View::default())).expect("memory takes everything");
+            let lines: Vec<String> = terminal.backend().to_string().lines().map(str::to_owned).collect();
+            let words = |line: &str| line.trim_matches('"').split_whitespace().collect::<Vec<_>>().join(" ");
+            assert_eq!((words(&lines[1]), words(&lines[3])), (status.to_owned(), row.to_owned()));
+            assert!(lines[2].contains("bytes") && !lines[2].contains("samples"), "{}", lines[2]);
+        }
     }
 
     #[test]

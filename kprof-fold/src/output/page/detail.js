@@ -76,9 +76,10 @@ function showDetail(section, data, { choice, counted, functions, all }, chosen, 
   table("Called by", ["Share", unit.name, "Caller"], functionsAround(callerTree));
   table("Calls", ["Share", unit.name, "Callee"], functionsAround(calleeTree));
   const found = places(data, choice, counts, func);
-  table("Self time by source line", ["Share", unit.name, "Line"],
+  const own = unit.isWeight ? "Self" : "Self time";
+  table(`${own} by source line`, ["Share", unit.name, "Line"],
     found.lines.map(([line, samples]) => cells(samples, code(line))));
-  table("Self time by instruction", ["Share", unit.name, "Instruction"],
+  table(`${own} by instruction`, ["Share", unit.name, "Instruction"],
     found.instructions.map(([text, samples]) => cells(samples, code(text))));
   if (found.known < self && data.tree.instructions.length) {
     section.append(element("p", { className: "hint",

@@ -77,6 +77,8 @@ pub struct Source<'a> {
     pub stacks: &'a Stacks,
     /// The names.
     pub symbols: &'a Symbols,
+    /// Whether the innermost address of a stack is in the call that led to a point, and not a sampled instruction.
+    pub is_of_point: bool,
 }
 
 /// The functions at an address, innermost first: name, traits, file and line.
@@ -156,7 +158,7 @@ impl Tree {
                 frames.push(self.frame(UNKNOWN, 0));
             }
             let node = frames.iter().rev().fold(0, |parent, frame| self.child(parent, *frame));
-            let instruction = self.instruction(&words, &mut finder, &mut sampled, in_kernel == 0);
+            let instruction = self.instruction(&words, &mut finder, &mut sampled, in_kernel == 0, source.is_of_point);
             let stack = Stack { node, state: State::of(traits), instruction };
             added.insert(id, number_of(&mut self.stack_numbers, &mut self.stacks, &stack));
         }
@@ -178,6 +180,7 @@ impl Tree {
         finder: &mut Finder<'_>,
         known: &mut HashMap<u64, u32>,
         is_user: bool,
+        is_of_point: bool,
     ) -> u32 {
         let mut sampled = None;
         walk(words, true, |step| {
@@ -198,7 +201,11 @@ impl Tree {
         }
         let number = if chain.is_empty() { 0 } else { self.instructions.len() as u32 + 1 };
         if number > 0 {
-            self.instructions.push((address, code::at(finder.symbols, address), chain));
+            let (address, text) = match is_of_point {
+                true => code::holding(finder.symbols, address),
+                false => (address, code::at(finder.symbols, address)),
+            };
+            self.instructions.push((address, text, chain));
         }
         known.insert(address, number);
         number
