@@ -58,8 +58,8 @@ pub fn probe<S: System>(
     Ok(run.code)
 }
 
-/// Writes a table of the probes that the kernel has had since boot: state of the point, address, name of the function
-/// if `places` are given.
+/// Writes a table of the functions that have a probe: state of the point, address, name of the function if `places` are
+/// given. The kernel switches the point of a probe off when it removes the probe.
 ///
 /// # Errors
 /// The error of the device files or of the places.
@@ -75,12 +75,13 @@ pub fn list<S: System>(
     let slide = places.as_ref().map(|places| places.slide(&ctl, force)).transpose()?.unwrap_or(0);
     let mut probes: Vec<(u64, &str)> =
         ctl.points().filter_map(|(name, _, state)| Some((address_of_point(name)?, state))).collect();
+    probes.retain(|(_, state)| *state != "off");
     probes.sort_unstable();
     let name = |address: u64| places.as_ref()?.name(address.wrapping_sub(slide));
     let mut text = String::from(if probes.is_empty() {
-        "no function has had a probe since boot\n"
+        "no function has a probe\n"
     } else {
-        "functions that have, or have had, a probe since boot:\nstate         address           function\n"
+        "functions with probes:\nstate         address           function\n"
     });
     for (address, state) in probes {
         text += &format!("{state:<14}{address:016x}  {}\n", name(address).unwrap_or("-"));

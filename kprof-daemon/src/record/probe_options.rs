@@ -31,7 +31,7 @@ pub(super) struct Probe {
     /// Uses FILE although it cannot be known to be of this kernel: a build id is missing
     #[arg(long)]
     force: bool,
-    /// Shows the functions that have, or have had, a probe since boot, by name if FILE is given
+    /// Shows the functions that have a probe, by name if FILE is given
     #[arg(long, conflicts_with_all = ["patterns", "command", "duration"])]
     list: bool,
     /// Ends after TIME (90, 1.5s, 200ms, 10m, 2h)

@@ -158,10 +158,12 @@ fn the_probes_are_listed_with_their_names() {
         list(system, Path::new(SCHEME), places, false, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     };
-    assert_eq!(listed(&mut system, None), "no function has had a probe since boot\n");
+    assert_eq!(listed(&mut system, None), "no function has a probe\n");
     system.0.borrow_mut().kernel.control(9, format!("probe {READ:x} f\nprobe ffffffff80200123").as_bytes()).unwrap();
-    let head = "functions that have, or have had, a probe since boot:\nstate         address           function\n";
+    let head = "functions with probes:\nstate         address           function\n";
     let named = format!("{head}count         {READ:016x}  kernel::fs::read\ncount         ffffffff80200123  -\n");
     assert_eq!(listed(&mut system, Some(Path::new(&file))), named);
     assert_eq!(listed(&mut system, None), named.replace("kernel::fs::read", "-"));
+    system.0.borrow_mut().kernel.control(9, b"unprobe all").unwrap();
+    assert_eq!(listed(&mut system, None), "no function has a probe\n");
 }

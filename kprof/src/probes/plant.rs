@@ -151,9 +151,10 @@ impl Shared {
             POINTS.list(point);
         }
         // A choice for its name (`event probe.* record`) may be in force already.
-        if point.state() == PointState::Off {
-            point.set(PointState::Count);
-        }
+        point.set(match POINTS.chosen(point) {
+            PointState::Off => PointState::Count,
+            chosen => chosen,
+        });
         probe.generation.fetch_add(1, Ordering::Relaxed);
         probe.has_exits.store(wanted.exits().next().is_some(), Ordering::Relaxed);
         // The exits first: a call whose beginning is seen is also seen to end.
@@ -186,6 +187,10 @@ impl Shared {
             let is_entry = |place: &&Place| place.instruction() == Instruction::Push;
             mine().filter(is_entry).for_each(|place| installed.set(place, 0));
             mine().filter(|place| !is_entry(place)).for_each(|place| installed.set(place, 0));
+            // So that ctl shows which functions have a probe.
+            if let Some(point) = probe.point.get() {
+                point.set(PointState::Off);
+            }
         }
         if let Some(address) = address {
             self.note_setting(format_args!("unprobe {address:x}"));

@@ -216,9 +216,15 @@ fn a_removed_probe_counts_nothing_and_a_cpu_in_between_goes_on() {
     machine.hit(8, &mut stack, 20);
     assert_eq!(machine.taken(0), (0, 0, 0));
     assert_eq!(machine.instance.shared.probes.planted(), 2);
+    let states = || {
+        let mut text = String::new();
+        machine.control.as_ref().unwrap().read(&mut text).unwrap();
+        [0, 0x40].map(|at| text.contains(&format!("point.probe.{:016x} ns count\n", machine.at(at))))
+    };
+    assert_eq!(states(), [true, true]);
     machine.write("unprobe all").unwrap();
     assert_eq!([0, 8, 0x40, 0x46].map(|offset| machine.byte(offset)), [0x55, 0xc3, 0x55, 0xc3]);
-    assert_eq!(machine.instance.shared.probes.planted(), 0);
+    assert_eq!((machine.instance.shared.probes.planted(), states()), (0, [false, false]));
 }
 
 #[test]

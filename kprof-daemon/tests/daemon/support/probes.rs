@@ -46,9 +46,10 @@ impl Probes {
         }
     }
 
-    /// The lines of ctl: a point stays when its probe is removed.
+    /// The lines of ctl: a point stays when its probe is removed, and is off then.
     pub fn text(&self) -> String {
-        self.calls.keys().map(|address| format!("point.probe.{address:016x} ns count\n")).collect()
+        let state = |address| if self.planted.contains_key(address) { "count" } else { "off" };
+        self.calls.keys().map(|address| format!("point.probe.{address:016x} ns {}\n", state(address))).collect()
     }
 
     /// The records of the calls that were not told yet: number, weight, text.

@@ -75,6 +75,12 @@ impl List {
         });
     }
 
+    /// The state that the choices in force give a point.
+    #[cfg(feature = "probes")]
+    pub(crate) fn chosen(&self, point: &Point) -> PointState {
+        interrupts::without(|| state_of(&self.wanted.lock().now, point))
+    }
+
     /// Whether there is room for `more` choices.
     pub(crate) fn has_room(&self, more: usize) -> bool {
         interrupts::without(|| self.wanted.lock().now.len() + more <= MAX_WANTED)
