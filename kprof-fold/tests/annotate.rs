@@ -5,10 +5,12 @@
 
 mod sealed;
 
+use base64::Engine as _;
 use kprof_fold::output::annotate::code;
 use kprof_fold::problems::Problems;
 use kprof_fold::symbols::Symbols;
 use sealed::{batch, names, sealed};
+use std::io::Read as _;
 use std::process::Command;
 
 const SLIDE: u64 = 0xffff_ffff_8000_0000;
@@ -84,6 +86,45 @@ fn the_hits_of_a_point_are_shown_at_their_call_with_their_weight() {
     let text = printed("_start", &symbols, &file, &batches, &["--event", "p", "--count"]);
     assert!(text.contains("2 hits innermost"), "{text}");
     assert_eq!(row(&text, "xor ebp, ebp")[..2], ["50.00", "50.00"], "{text}");
+}
+
+/// The page has the call that led to a point, and not the bytes at the end of it as another instruction.
+#[test]
+fn the_page_of_a_point_has_the_instruction_that_holds_the_address_of_a_hit() {
+    std::hint::black_box(the_sampled_function(5));
+    let file = std::env::current_exe().expect("has a path").display().to_string();
+    let symbols = Symbols::open(&file, &mut Problems::default()).expect("is an ELF file");
+    let start = symbols.table.named("the_sampled_function").next().expect("is there");
+    // The last byte of an instruction of two bytes or more.
+    let last = (1..40).map(|offset| start + offset).find(|at| {
+        let [here, next] = [*at, at + 1].map(|address| code::holding(&symbols, address).0);
+        here < *at && here != next
+    });
+    let last = last.expect("has such an instruction");
+    let (first, text) = code::holding(&symbols, last);
+    let account = "# point-account tsc=9 cpu=1 weight=300 recorded=1 asked-weight=300 unit=bytes point=p\n";
+    let event = format!("!p a 1 5 300 - {:x}\n", last + 1 + SLIDE);
+    let events = format!("# batch cpu=event-1 from=0 to=9\n{event}# end cpu=event-1 to=9 samples=1\n");
+    let load = symbols.elf.as_ref().expect("is an ELF file").base + SLIDE;
+    let head = format!("# kprof-profile 1\n# tsc-hz 1000000000\n# load {load:x}\n");
+    let folder = tempfile::tempdir().expect("the test folder is writable");
+    let profile = folder.path().join("profile");
+    std::fs::write(&profile, sealed(&(head + &names(account) + &events))).expect("the test folder is writable");
+    let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+    let done = fold.args(["html", "-q", "--event", "p"]).arg(&profile).arg(&file).output().expect("kprof-fold runs");
+    let page = String::from_utf8(done.stdout).expect("is text");
+    let data = page.split("id=\"data\">").nth(1).and_then(|rest| rest.split('<').next()).expect("has data");
+    let packed = base64::engine::general_purpose::STANDARD.decode(data).expect("is Base64");
+    let mut bytes = Vec::new();
+    flate2::read::ZlibDecoder::new(&packed[..]).read_to_end(&mut bytes).expect("is compressed");
+    let length = u32::from_le_bytes(bytes[..4].try_into().expect("four bytes")) as usize;
+    let facts: serde_json::Value = serde_json::from_slice(&bytes[4..4 + length]).expect("is JSON");
+    let instruction = &facts["tree"]["instructions"][0];
+    assert_eq!(instruction[0], format!("{:x}", first + SLIDE));
+    // Its operand may be an address, which has moved with the image.
+    let mnemonic = |text: &str| text.split(' ').next().map(str::to_owned);
+    assert_eq!(mnemonic(instruction[1].as_str().expect("is text")), mnemonic(&text), "{instruction}");
+    assert_eq!(facts["event"]["unit"], "bytes");
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //! fixed, so that a failure can be reproduced.
 #![forbid(unsafe_code)]
 
+use kprof_fold::diff::significance::Interval;
 use kprof_fold::diff::weights::{Run, compare};
 use kprof_fold::diff::{self, Diff, Kind, Method};
 use kprof_fold::events::EventTally;
@@ -155,9 +156,7 @@ fn coverage(how: How, of_hits: bool, method: Method, change: fn(&mut Part), seed
             let row = diff.rows.iter().find(|row| row.kind == Kind::Own && row.name == name);
             // Without a hit on either side there is no row, so nothing false is said.
             let interval = row.map(|row| row.interval(0.05));
-            let is_held = |end: kprof_fold::diff::significance::Interval| {
-                end.low <= truth[function] + 1e-9 && truth[function] <= end.high + 1e-9
-            };
+            let is_held = |end: Interval| end.low <= truth[function] + 1e-9 && truth[function] <= end.high + 1e-9;
             *held += f64::from(u8::from(interval.is_none_or(is_held)));
         }
     }
@@ -178,6 +177,63 @@ fn intervals_of_sampled_weights_hold_the_true_change_as_often_as_they_say() {
         let mean = held.iter().sum::<f64>() / FUNCTIONS as f64;
         assert!(held.iter().all(|held| *held >= 0.9), "{how:?} {of_hits} {method:?}: {held:?}");
         assert!((0.93..0.99).contains(&mean), "{how:?} {of_hits} {method:?}: {held:?}");
+    }
+}
+
+/// With several runs the runs differ too, even if every hit is recorded. The intervals must hold the change of the means.
+#[test]
+fn runs_that_differ_raise_few_alarms_and_a_change_of_all_runs_is_found() {
+    let means = [40.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0];
+    let mut random = Random(8);
+    let mut side = |factor: f64, count: usize, how: How| -> Vec<Run> {
+        let one = |_| {
+            let differing =
+                means.map(|mean| mean * factor.powf(f64::from(mean == 3000.0)) * (0.8 + 0.4 * random.unit()));
+            let hits = hits(&mut random, 400, differing);
+            run(&profile(&mut random, &hits, how), false, |_| {}).0
+        };
+        (0..count).map(one).collect()
+    };
+    let pairs = SEEDS / 6;
+    for (how, method) in [(How::All, METHOD), (How::All, SAME_WORK), (How::ByWeight(3000), METHOD)] {
+        let (mut rows, mut alarms, mut found) = (0, 0, 0);
+        for _ in 0..pairs {
+            let [old, new, grown] = [1.0, 1.0, 6.0].map(|factor| side(factor, 4, how));
+            let own = |diff: &Diff| {
+                let own = diff.rows.iter().filter(|row| row.kind == Kind::Own);
+                own.map(|row| (row.name.clone(), row.interval(0.05))).collect::<Vec<_>>()
+            };
+            let same = own(&compare(&old, &new, ("p", "ns"), method));
+            rows += same.len();
+            alarms += same.iter().filter(|(_, change)| change.low > 0.0 || change.high < 0.0).count();
+            let more = own(&compare(&old, &grown, ("p", "ns"), method));
+            found += usize::from(more.iter().any(|(name, change)| name == "f4" && change.low > 0.0));
+        }
+        println!("{how:?}, same work {}: {alarms} alarms of {rows}, {found} of {pairs} found", method.is_same_work);
+        assert!(alarms * 100 <= 8 * rows && found as u64 * 100 >= 95 * pairs, "{how:?}: {alarms} of {rows}, {found}");
+        assert!(alarms > 0, "{how:?}: intervals that are never wrong are too wide");
+    }
+}
+
+#[test]
+fn of_nothing_no_share_is_known_and_every_number_stays_in_its_bounds() {
+    let mut random = Random(9);
+    let some = hits(&mut random, 100, [100.0; FUNCTIONS]);
+    let sides = [(&some[..], &[][..]), (&[], &some), (&[], &[]), (&some, &some)];
+    for ((old, new), how) in sides.into_iter().flat_map(|sides| [(sides, How::All), (sides, How::Every(10))]) {
+        for (lost, method) in [(0, METHOD), (5000, METHOD), (0, SAME_WORK), (5000, SAME_WORK)] {
+            let [old, new] = [old, new].map(|hits| {
+                let mut run = run(&profile(&mut random, hits, how), false, |_| {}).0;
+                run.lost = lost;
+                run
+            });
+            let diff = compare(&[old], &[new], ("p", "ns"), method);
+            for row in &diff.rows {
+                let Interval { low, middle, high } = row.change;
+                assert!(low <= middle && middle <= high && (0.0..=1.0).contains(&row.p_value), "{row:?}");
+                assert!(method.is_same_work || (!row.is_significant() && low >= -1.0 && high <= 1.0), "{row:?}");
+            }
+        }
     }
 }
 

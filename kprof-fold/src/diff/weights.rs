@@ -155,6 +155,8 @@ struct Side {
 pub(super) struct Change {
     old: Side,
     new: Side,
+    /// Whether shares are compared, which are between 0 and 1.
+    is_of_shares: bool,
 }
 
 impl Change {
@@ -170,7 +172,9 @@ impl Change {
 
     fn widened(&self, Interval { low, middle, high }: Interval) -> Interval {
         let ((old_low, old_high), (new_low, new_high)) = (self.old.loss, self.new.loss);
-        Interval { low: low - new_low - old_high, middle, high: high + new_high + old_low }
+        let (low, high) = (low - new_low - old_high, high + new_high + old_low);
+        let most = if self.is_of_shares { 1.0 } else { f64::INFINITY };
+        Interval { low: low.max(-most), middle, high: high.min(most) }
     }
 
     /// The interval as if nothing had been lost.
@@ -195,7 +199,12 @@ impl Change {
 /// One side of a row. Shares are parts of the side itself, or, with `unit`, the mean of the runs in this unit.
 fn side(runs: &[Run], key: &(Kind, String), unit: Option<f64>) -> Side {
     let count = runs.len().max(1) as f64;
-    let sum = runs.iter().map(|run| run.total as f64).sum::<f64>().max(1.0);
+    let sum = runs.iter().map(|run| run.total as f64).sum::<f64>();
+    if sum == 0.0 && unit.is_none() {
+        // Nothing is known of the shares of nothing.
+        let share = Share { share: 0.0, draws: 0.0, whole: 1.0 };
+        return Side { share, loss: (0.0, 0.0), variance: 0.0, freedom: f64::INFINITY };
+    }
     let lost: f64 = runs.iter().map(|run| run.lost as f64).sum();
     let of = |run: &Run| {
         let (amount, total) = (run.counts.get(key).copied().unwrap_or(0) as f64, (run.total as f64).max(1.0));
@@ -224,7 +233,7 @@ fn side(runs: &[Run], key: &(Kind, String), unit: Option<f64>) -> Side {
         freedom = count - 1.0;
     }
     // Weights are treated as parts of twice the weight of the side, so that the share of all of it is below 1.
-    let whole = unit.map_or(1.0, |unit| 2.0 * sum / count / unit);
+    let whole = unit.map_or(1.0, |unit| 2.0 * sum.max(1.0) / count / unit);
     let share = (middle / whole).clamp(0.0, 1.0);
     let hit = (variance + one_more * one_more) / (middle * (1.0 - share) + one_more);
     let draws = if variance + one_more > 0.0 { whole / hit } else { f64::INFINITY };
@@ -244,7 +253,8 @@ pub fn compare(old: &[Run], new: &[Run], (name, unit): (&str, &str), method: Met
     let work = method.is_same_work.then_some(per_run);
     let keys: BTreeSet<_> = old.iter().chain(new).flat_map(|run| run.counts.keys()).collect();
     let row = |key: &(Kind, String)| {
-        let known = Change { old: side(old, key, work), new: side(new, key, work) };
+        let (old_side, new_side) = (side(old, key, work), side(new, key, work));
+        let known = Change { old: old_side, new: new_side, is_of_shares: work.is_none() };
         let of = |runs: &[Run]| runs.iter().filter_map(|run| run.counts.get(key)).sum::<u64>();
         let (change, p_value) = (known.interval(0.5), known.p_value());
         let (kind, name, known) = (key.0, key.1.clone(), Known::Weights(known));

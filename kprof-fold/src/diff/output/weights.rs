@@ -60,7 +60,8 @@ pub fn beside(diff: &Diff) -> Option<String> {
 fn change(diff: &Diff, row: &Row) -> [String; 3] {
     let ends = [row.change.middle, row.change.low, row.change.high];
     if diff.is_same_work {
-        let per_run = diff.old_samples as f64 / diff.runs.0.max(1) as f64;
+        // The same as in the comparison, so that the product is the number of the unit.
+        let per_run = (diff.old_samples as f64 / diff.runs.0.max(1) as f64).max(1.0);
         return ends.map(|end| format!("{:+.0}", end * per_run));
     }
     ends.map(|end| format!("{:+.2}", end * 100.0))
