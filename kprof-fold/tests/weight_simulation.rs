@@ -221,7 +221,7 @@ fn of_nothing_no_share_is_known_and_every_number_stays_in_its_bounds() {
     let some = hits(&mut random, 100, [100.0; FUNCTIONS]);
     let sides = [(&some[..], &[][..]), (&[], &some), (&[], &[]), (&some, &some)];
     for ((old, new), how) in sides.into_iter().flat_map(|sides| [(sides, How::All), (sides, How::Every(10))]) {
-        for (lost, method) in [(0, METHOD), (5000, METHOD), (0, SAME_WORK), (5000, SAME_WORK)] {
+        for (lost, method) in [(0, METHOD), (50_000, METHOD), (0, SAME_WORK), (50_000, SAME_WORK)] {
             let [old, new] = [old, new].map(|hits| {
                 let mut run = run(&profile(&mut random, hits, how), false, |_| {}).0;
                 run.lost = lost;
