@@ -10,6 +10,7 @@
 
 pub mod parts;
 
+use crate::amount::{Amount, factor};
 use crate::points::Point;
 use crate::read::escape::unescape;
 use crate::read::ingest::{Consumer, Recorded};
@@ -18,17 +19,7 @@ use crate::stacks::StackId;
 use crate::tally::{By, Count};
 use kprof_format::memory::FREE;
 use kprof_format::point::{PointCounter, PointPart, PointState};
-use parts::Amount;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// For how many hits a recorded hit of this weight stands, if it was chosen like this.
-pub fn factor(weight: u64, state: PointState) -> f64 {
-    match state {
-        PointState::Every(hits) => hits as f64,
-        PointState::ByWeight(mean) if weight > 0 => 1.0 / -(-(weight as f64) / mean as f64).exp_m1(),
-        _ => 1.0,
-    }
-}
 
 /// What the numbers of folded events are.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@
 //! It may be in the file before its allocation, because each CPU has a stream of its own. What an allocation stands
 //! for follows from how it was chosen (see `events`); nothing is scaled beyond that.
 
-use crate::events::factor;
+use crate::amount::factor;
 use crate::read::escape::unescape;
 use crate::read::ingest::{Consumer, Recorded, Sample};
 use crate::select::Select;

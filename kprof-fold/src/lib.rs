@@ -32,6 +32,7 @@ pub mod watch;
 
 pub mod account;
 pub mod aliasing;
+pub mod amount;
 pub mod fold;
 
 pub mod diff;

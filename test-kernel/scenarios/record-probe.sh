@@ -1,4 +1,4 @@
-# `kprof-record probe` counts and times the calls of two functions while a command runs, and the probes are gone after it,
+# `kprof-record probe` counts and times the calls of two functions while a command runs. The probes are gone after it,
 # also if it is killed.
 # accel: icount
 # cpus: 4

@@ -1,5 +1,5 @@
-# the default mix, repeated, with broken frame-pointer chains in between; lists wrong results in /root/wrong.txt. If there
-# is /root/probes.txt, its functions get probes and lose them, again and again
+# the default mix, repeated, with broken frame-pointer chains in between; lists wrong results in /root/wrong.txt. If
+# there is /root/probes.txt, its functions get probes and lose them, again and again
 . /etc/ctl.sh
 check() {
     "$@" > /dev/null 2>> /root/storm.err || echo "wrong: $*" >> /root/wrong.txt

@@ -68,7 +68,7 @@ pub struct Options {
     /// Commands for the kernel before the first round. `stop` is given at the end if `start` is among them and sampling
     /// did not run before.
     pub commands: Vec<String>,
-    /// Commands for the kernel at the end of the session, before the rest is read; also if the session ends by an error.
+    /// Commands for the kernel at the end of the session, before the rest is read; also if it ends by an error.
     pub last_commands: Vec<String>,
     /// Whether this is a session of `kprof-record`. The end of its command ends a wait. Samples that were recorded
     /// before the session are acknowledged, counted in [`Totals::older`] and not written.

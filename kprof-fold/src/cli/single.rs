@@ -191,8 +191,8 @@ pub fn annotate(args: &Annotate) -> Result<u8, Error> {
     Ok(opened.exit_code(args.input.limits(), opened.consumer.events.len()))
 }
 
-/// Writes the lines of the function that was asked for, from the samples or the weight of each stack. `event` is what is
-/// counted, if it is not samples.
+/// Writes the lines of the function that was asked for, from the samples or the weight of each stack. `event` is what
+/// is counted, if it is not samples.
 pub(super) fn annotated<C>(
     args: &Annotate,
     opened: &Opened<C>,

@@ -17,7 +17,8 @@
 
 use super::significance::{Interval, Share, clear_until, difference, quantile, tails};
 use super::{Counts, Diff, Kind, Known, MAX_PATH, Method, Row, counts, in_order, unify};
-use crate::events::parts::{Amount, Part};
+use crate::amount::Amount;
+use crate::events::parts::Part;
 use crate::fold::{Folded, Folder};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -11,8 +11,8 @@
 //! (no stack of that profile has this in it), `# heap: FILE` (see `heap.rs`), `# locks: FILE` (see `locks.rs`), `#
 //! disk: MIB` (the machine has a disk of that size; may be repeated), `# block: FILE` (see `block.rs`), `# waits: FILE`
 //! (what that profile says of tasks is exact, and what the serial log says is known of some of them: see `waits.rs`),
-//! `# probes: PATTERN` (/root/probes.txt has the functions of
-//! the kernel that can have a probe and have such names), `# known-events: POINT` (see `known_events.rs`), `# lockups: FILE MS` (see `lockups.rs`), `# verb: NAME` (runs with
+//! `# probes: PATTERN` (/root/probes.txt has the functions of the kernel that can have a probe and have such names), `#
+//! known-events: POINT` (see `known_events.rs`), `# lockups: FILE MS` (see `lockups.rs`), `# verb: NAME` (runs with
 //! `cargo xtask NAME` only), `# run: WORDS` (one run for each such line, with these words on the command line, which
 //! the script has as variables; `cpus=N` among them counts before `# cpus`).
 

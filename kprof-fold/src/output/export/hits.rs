@@ -5,7 +5,8 @@
 //! point. The hits of a CPU with the same stack stand together for exactly what the folded stacks of this CPU have.
 
 use super::lost_name;
-use crate::events::{EventTally, Scaled, factor};
+use crate::amount::factor;
+use crate::events::{EventTally, Scaled};
 use crate::heap::{HeapTally, Unfreed};
 use crate::output::folded::NOT_RECORDED;
 use crate::output::script_events::{EventLog, One};
@@ -103,7 +104,7 @@ impl HitLog {
         Self { log: EventLog::new(select.clone(), point), tally: EventTally::new(select, point, By::None) }
     }
 
-    /// The hits, scaled to the account of the point. With `of_hits` each stands for a number of hits instead of a weight.
+    /// The hits, scaled to the account of the point. With `of_hits` each stands for a number of hits, not for a weight.
     pub fn hits(&self, name: &str, point: &Point, select: &Select, of_hits: bool) -> Hits {
         let scaled = self.tally.by_cpu(point, of_hits);
         let weight = |event: &One| if of_hits { 1 } else { event.weight };
