@@ -46,10 +46,10 @@ fn headline(diff: &Diff, style: &Style) -> String {
     let runs = |count: usize| if count == 1 { String::new() } else { format!("{count} runs, ") };
     let (old_runs, new_runs) = (runs(diff.runs.0), runs(diff.runs.1));
     let unit = diff.unit();
-    let work = if diff.is_same_work {
-        format!("; numbers of {unit} of the same work, as parts of OLD")
-    } else {
-        String::new()
+    let work = match (diff.is_same_work, &diff.event) {
+        (false, _) => String::new(),
+        (true, None) => "; numbers of samples of the same work, as parts of OLD".to_owned(),
+        (true, Some(_)) => format!("; of the same work, so changes are in {unit}"),
     };
     let (name, exactness) = match &diff.event {
         Some(event) => (format!("{}: ", event.name), weights::exactness(event, diff.runs)),
