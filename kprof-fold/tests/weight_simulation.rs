@@ -180,8 +180,7 @@ fn intervals_of_sampled_weights_hold_the_true_change_as_often_as_they_say() {
     }
 }
 
-/// With several runs the runs differ too, even if every hit is recorded. The intervals must hold the change of the
-/// means.
+/// With several runs the runs differ too, even if every hit is recorded. The intervals must hold the change of means.
 #[test]
 fn runs_that_differ_raise_few_alarms_and_a_change_of_all_runs_is_found() {
     let means = [40.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0];

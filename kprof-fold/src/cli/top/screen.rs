@@ -250,7 +250,8 @@ mod tests {
             ),
             (
                 Some(false),
-                "last 2.0 s: 600 bytes (300 a second), not known by function (not every hit is recorded); functions 1 to 1 of 1 by self",
+                "last 2.0 s: 600 bytes (300 a second), not known by function (not every hit is recorded); functions \
+                 1 to 1 of 1 by self",
                 "100.00 100.00 1600 map",
             ),
             // Allocations that were freed since: there may be less than before, and no file has changed.

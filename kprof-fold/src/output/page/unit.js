@@ -1,6 +1,6 @@
 // The unit of the numbers on the page: samples, or what the hits of a point weigh. In: the facts of the page. Out:
-// texts of numbers. Nanoseconds are shown as milliseconds, with every digit that they have. Everything after this file that
-// shows a number of samples or a weight uses these texts.
+// texts of numbers. Nanoseconds are shown as milliseconds, with every digit that they have. Everything after this file
+// that shows a number of samples or a weight uses these texts.
 
 /// Units that are shown as a larger one: its name, by how much it is larger, and its digits.
 const LARGER = { ns: ["ms", 1e6, 6] };
