@@ -45,6 +45,8 @@ const SLEEP: Duration = Duration::from_millis(5);
 /// The longest wait of a session of `kprof-record`. The end of the command ends a wait, unless the command ends between
 /// the check of the flags and the wait. So no wait may be long.
 const COMMAND_WAIT: Duration = Duration::from_millis(100);
+/// After so many commands at the beginning of a session there is a round.
+const COMMANDS_A_ROUND: usize = 32;
 /// Rounds between two checks that the file still exists.
 const LOOK_ROUNDS: u64 = 8;
 
@@ -206,8 +208,12 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             }
             session.ctl.count_from_now();
         }
-        for command in session.options.commands.clone() {
+        for (number, command) in (1..).zip(session.options.commands.clone()) {
             session.source.command(session.system, &command)?;
+            // The kernel notes settings in the meta stream. So many could overwrite each other there.
+            if number % COMMANDS_A_ROUND == 0 {
+                session.round()?;
+            }
         }
         Ok(session)
     }

@@ -107,8 +107,9 @@ fn command(function: &Function, slide: u64) -> String {
 /// Writes a row for each function that was called, the longest sum first.
 fn write(out: &mut impl Write, chosen: &[&Function], slide: u64, run: &Run) -> io::Result<()> {
     let Some(points) = &run.points else {
-        let why = "some of what the kernel counted was overwritten, or read by another program";
-        return writeln!(out, "<not counted>: {why}");
+        let why = "some of what the kernel counted was overwritten before it was read, or read by another program";
+        let todo = "put probes on fewer functions, or give the kernel more memory for the meta stream";
+        return writeln!(out, "<not counted>: {why}; {todo}");
     };
     let point = |function: &Function| points.get(&PointName(function.address.wrapping_add(slide)).to_string());
     let mut rows: Vec<(&Function, &PointSum)> =
@@ -119,7 +120,7 @@ fn write(out: &mut impl Write, chosen: &[&Function], slide: u64, run: &Run) -> i
     let calls = rows.iter().fold(0_u64, |sum, (_, point)| sum.saturating_add(point.hits));
     let (count, seconds) = (chosen.len(), run.elapsed.as_secs_f64());
     let functions = if count == 1 { "function" } else { "functions" };
-    writeln!(out, "probes on {count} {functions}, {calls} calls in {seconds:.2} s; times in ns\n")?;
+    writeln!(out, "probes on {count} {functions}, {calls} calls in {seconds:.3} s; times in ns\n")?;
     if !rows.is_empty() {
         let heads = ["calls", "total", "average", "p50 up to", "p99 up to", "max up to"];
         writeln!(out, "{}  function", heads.map(|head| format!("{head:>12}")).join(" "))?;
@@ -198,7 +199,7 @@ mod tests {
             (5, "ns probe.0000000000003000 filtered=1 log2-2=1"),
         ]));
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(text.lines().next(), Some("probes on 3 functions, 109 calls in 1.50 s; times in ns"));
+        assert_eq!(text.lines().next(), Some("probes on 3 functions, 109 calls in 1.500 s; times in ns"));
         assert_eq!(lines[3], ["102", "1000", "10.0", "7", "7", "1023", "read"]);
         assert_eq!(lines[4], ["7", "-", "-", "-", "-", "-", "serve"]);
         assert_eq!(text.lines().nth(5), Some("1 without a call that began and ended meanwhile"));

@@ -66,6 +66,20 @@ fn probes_are_put_on_the_functions_that_are_meant_and_removed_before_the_counts_
 }
 
 #[test]
+fn the_meta_stream_is_read_while_many_probes_are_put() {
+    let exits: Vec<String> = (1..=60).map(|exit| format!("{exit:x}")).collect();
+    let address = |number: u64| 0xffff_ffff_8000_0000 + 0x100 * number;
+    let functions: String =
+        (0..600).map(|number| format!("{:x} {} f{number}\n", address(number), exits.join(","))).collect();
+    let head = PLACES.lines().take(3).map(|line| format!("{line}\n")).collect::<String>();
+    let (system, _folder, file) = setup(&(head + &functions));
+    // Each command is a record of more than 30 words, and the stream has room for 16384 words.
+    let (ended, talk) = run(&system, &["probe", "--places", &file, "--", "sleep", "0.05"]);
+    assert_eq!(ended.unwrap(), 0, "{talk}");
+    assert!(talk.starts_with("probes on 600 functions, ") && !talk.contains("without a call"), "{talk}");
+}
+
+#[test]
 fn calls_that_were_counted_before_are_not_counted_again() {
     let (system, _folder, file) = setup(PLACES);
     {
