@@ -71,6 +71,28 @@ pub fn judge(code: &Code, hits: &BTreeMap<u64, u64>) -> Result<Vec<String>> {
     Ok(failures)
 }
 
+/// The functions that the handlers of NMIs and breakpoints may execute, but that `kprof-fold probes` lists as functions
+/// that can have a probe: none. The stub of breakpoints calls `trap_enter` after the handler.
+///
+/// # Errors
+/// If the kernel has no such entries.
+pub fn with_probes(code: &Code, probes: &str) -> Result<Vec<String>> {
+    let mut functions = Vec::new();
+    for entry in ["nmi_entry", "breakpoint_entry"] {
+        let start = code.named(entry)?.instructions[0].address;
+        functions.extend(code.reached_from(start, |name| is_the_sweeps(name) || name == "trap_enter"));
+    }
+    let starts: Vec<u64> = functions.iter().map(|function| function.instructions[0].address).collect();
+    let listed = probes.lines().filter(|line| !line.starts_with('#')).filter(|line| {
+        let address = line.split(' ').next().and_then(|word| u64::from_str_radix(word, 16).ok());
+        address.is_none_or(|address| starts.contains(&address))
+    });
+    let failures: Vec<_> =
+        listed.map(|line| format!("a handler may execute it, and it can have a probe: {line}")).collect();
+    println!("probes: {} functions of handlers, {} of them can have a probe", starts.len(), failures.len());
+    Ok(failures)
+}
+
 /// The index of the first instruction at which NMIs can come: in the stub after its call of the handler, in the handler
 /// after its `int3`.
 fn first_free(code: &Code, function: &Function) -> usize {
@@ -112,6 +134,15 @@ mod tests {
         assert_eq!(failures(&led_to, &[0x16, 0x20, 0x22]).len(), 1);
         let run_through = [(0x20, "je 22 <handle+2>"), (0x21, "nop DWORD PTR [rax]"), (0x22, "ret")];
         assert_eq!(failures(&run_through, &[0x16, 0x20, 0x22]).len(), 1);
+    }
+
+    #[test]
+    fn no_function_of_a_handler_can_have_a_probe() {
+        let handle = [(0x20, "ret")];
+        let code = Code::made_up(&[ENTRY, ("handle", &handle), ("breakpoint_entry", &[(0x50, "iretq")])]);
+        assert_eq!(with_probes(&code, "# kprof-probes 1\n30 8 other\n").unwrap(), Vec::<String>::new());
+        let found = with_probes(&code, "20 8 handle\n30 8 other\n").unwrap();
+        assert_eq!(found, ["a handler may execute it, and it can have a probe: 20 8 handle"]);
     }
 
     #[test]

@@ -134,6 +134,9 @@ pub fn handler(parts: &Parts, kernel: &Kernel, output: &Path) -> Result<Vec<Stri
             break;
         }
     }
+    let probes = output.join("probes.txt");
+    parts.write_probes(kernel, "*", &probes)?;
+    found.extend(handler::with_probes(&code, &std::fs::read_to_string(probes)?)?);
     Ok(found)
 }
 
