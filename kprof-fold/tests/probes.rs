@@ -62,6 +62,8 @@ fn functions() -> Vec<(&'static str, Vec<u8>, bool)> {
         ("kernel::mm::odd", [&[0x55, 0x5d][..], &near(0xe9, (11, 2), 7)].concat(), true),
         ("kernel::mm::unsized", simple.clone(), false),
         ("kernel::mm::any\u{1b}", vec![0x55, 0x5d, 0xff, 0xe0], true),
+        // 14: calls the breakpoint handler.
+        ("kernel::trap::enter", [&[0x55][..], &call((14, 1), 2), &[0x5d, 0xc3]].concat(), true),
     ]
 }
 
@@ -152,10 +154,11 @@ fn every_function_of_a_kernel_is_a_place_or_has_a_reason() {
         # refused: kernel::mm::leaf: does not begin with `push rbp`\n\
         ffffffff80200160 2 kernel::mm::odd\n\
         # refused: kernel::mm::unsized: the symbol table does not tell its size\n\
-        # refused: kernel::mm::any\\u{{1b}}: the indirect jump at +2 may leave it\n"
+        # refused: kernel::mm::any\\u{{1b}}: the indirect jump at +2 may leave it\n\
+        # refused: kernel::trap::enter: {handler}\n"
     );
     assert_eq!((code, out), (Some(0), expected), "{said}");
-    assert!(said.contains("5 functions with 6 exits can be probed, 9 cannot"), "{said}");
+    assert!(said.contains("5 functions with 6 exits can be probed, 10 cannot"), "{said}");
     assert!(said.contains("handlers of NMIs and breakpoints: nmi_entry, kernel::trap::breakpoint"), "{said}");
     assert!(!said.contains("through pointers"), "{said}");
 }
@@ -184,7 +187,7 @@ fn a_kernel_without_known_handlers_is_refused_until_they_are_given() {
     let (code, out, said) = run(&[&kernel, "--handler", "vector_2", "--handler", "int3", "trap::*"]);
     assert_eq!(code, Some(2), "a star fits whole names only: {out}{said}");
     let (code, out, said) = run(&[&kernel, "--handler", "vector_2", "--handler", "int3", "kernel::trap::*"]);
-    assert_eq!((code, out.matches("may execute it").count(), out.lines().count()), (Some(0), 4, 8), "{out}{said}");
+    assert_eq!((code, out.matches("may execute it").count(), out.lines().count()), (Some(0), 5, 9), "{out}{said}");
     let (code, _, said) = run(&[&kernel, "--handler", "vector_3"]);
     assert!(code == Some(2) && said.contains("no such function; did you mean `vector_2`"), "{said}");
 }
