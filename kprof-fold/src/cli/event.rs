@@ -39,10 +39,10 @@ pub fn load(input: &Input, choice: &Choice, name: &str) -> Result<Loaded, Error>
     load_for(input, choice, name, None).map(|(loaded, _)| loaded)
 }
 
-/// As [`load`], with how exactly the weights are known. With `subtrees` also those of the paths from the root.
+/// As `load`, with how exactly the weights are known. With `subtrees` also those of the paths from the root.
 ///
 /// # Errors
-/// As [`load`].
+/// As `load`.
 pub fn load_run(input: &Input, choice: &Choice, name: &str, subtrees: bool) -> Result<(Loaded, Run), Error> {
     let (loaded, mut run) = load_for(input, choice, name, Some(subtrees))?;
     run.lost = loaded.lost;
