@@ -69,6 +69,12 @@ pub fn page_fault_begins() -> Option<u64> {
     None
 }
 
+/// No probe has caused it.
+#[inline(always)]
+pub fn on_breakpoint(_: &mut TrapFrame) -> bool {
+    false
+}
+
 /// Nothing.
 #[inline(always)]
 pub fn syscall_begins(_: u64) {}

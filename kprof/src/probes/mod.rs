@@ -61,10 +61,10 @@ impl Probes {
         self.ns_per_tick.store(ticks_to_ns(1 << 32, tsc_hz), Ordering::Relaxed);
     }
 
-    /// The nanoseconds between two readings of the TSC.
+    /// The nanoseconds between two readings of the TSC; 0 if the second one, on another CPU, is the lower one.
     #[inline(always)]
     fn ns_between(&self, begun_tsc: u64, now_tsc: u64) -> u64 {
-        let ticks = u128::from(now_tsc.wrapping_sub(begun_tsc));
+        let ticks = u128::from(now_tsc.saturating_sub(begun_tsc));
         ((ticks * u128::from(self.ns_per_tick.load(Ordering::Relaxed))) >> 32) as u64
     }
 

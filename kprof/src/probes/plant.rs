@@ -145,6 +145,8 @@ impl Shared {
         let free = || memory.probes.iter().position(|probe| probe.address.load(Ordering::Relaxed) == 0);
         let Some(number) = installed.probe_on(wanted.entry).or_else(free) else { return };
         let Some(probe) = memory.probes.get(number) else { return };
+        // It may have had other exits.
+        installed.remove(probe);
         probe.address.store(wanted.entry, Ordering::Relaxed);
         let point = probe.name_point(wanted.entry);
         if point.is_unlisted() {
@@ -176,22 +178,8 @@ impl Shared {
     /// Removes the probe on this function, or all probes.
     pub(crate) fn remove_probes(&self, address: Option<u64>) {
         let Some(installed) = self.probes.memory.get() else { return };
-        for probe in installed.memory.probes {
-            let is_one = address.is_none_or(|address| probe.address.load(Ordering::Relaxed) == address);
-            if !is_one || !probe.is_planted.swap(false, Ordering::Relaxed) {
-                continue;
-            }
-            let is_mine = |place: &&Place| place.probe().is_some_and(|other| ptr::eq(other, probe));
-            let mine = || installed.memory.places.iter().filter(is_mine);
-            // The function's first instruction first, so that no more calls are seen to begin.
-            let is_entry = |place: &&Place| place.instruction() == Instruction::Push;
-            mine().filter(is_entry).for_each(|place| installed.set(place, 0));
-            mine().filter(|place| !is_entry(place)).for_each(|place| installed.set(place, 0));
-            // So that ctl shows which functions have a probe.
-            if let Some(point) = probe.point.get() {
-                point.set(PointState::Off);
-            }
-        }
+        let is_one = |probe: &&Probe| address.is_none_or(|address| probe.address.load(Ordering::Relaxed) == address);
+        installed.memory.probes.iter().filter(is_one).for_each(|probe| installed.remove(probe));
         if let Some(address) = address {
             self.note_setting(format_args!("unprobe {address:x}"));
         } else {
@@ -211,6 +199,23 @@ impl Installed {
     /// The number of the probe that this function has, or has had.
     fn probe_on(&self, address: u64) -> Option<usize> {
         self.memory.probes.iter().position(|probe| probe.address.load(Ordering::Relaxed) == address)
+    }
+
+    /// Removes a probe, if it is planted.
+    fn remove(&self, probe: &'static Probe) {
+        if !probe.is_planted.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let is_its_own = |place: &&Place| place.probe().is_some_and(|other| ptr::eq(other, probe));
+        let its_own = || self.memory.places.iter().filter(is_its_own);
+        // The function's first instruction first, so that no more calls are seen to begin.
+        let is_entry = |place: &&Place| place.instruction() == Instruction::Push;
+        its_own().filter(is_entry).for_each(|place| self.set(place, 0));
+        its_own().filter(|place| !is_entry(place)).for_each(|place| self.set(place, 0));
+        // So that ctl shows which functions have a probe.
+        if let Some(point) = probe.point.get() {
+            point.set(PointState::Off);
+        }
     }
 
     /// Puts the `int3` of a place there, for this owner; or the instruction, if it is 0.

@@ -228,6 +228,30 @@ fn a_removed_probe_counts_nothing_and_a_cpu_in_between_goes_on() {
 }
 
 #[test]
+fn a_probe_that_is_put_again_has_the_exits_of_the_last_command() {
+    let (machine, mut stack) = (with_memory(), [0; STACK_WORDS]);
+    machine.write("probe @0 8 10").unwrap();
+    machine.write("probe @0 18").unwrap();
+    assert_eq!([0, 8, 0x10, 0x18].map(|offset| machine.byte(offset)), [INT3, 0xc3, 0xe9, INT3]);
+    machine.hit(0, &mut stack, 20);
+    machine.hit(0x18, &mut stack, 20);
+    assert_eq!(machine.taken(0).0, 1);
+    machine.write("unprobe all").unwrap();
+    assert_eq!([0, 8, 0x10, 0x18].map(|offset| machine.byte(offset)), [0x55, 0xc3, 0xe9, 0xeb]);
+}
+
+#[test]
+fn a_call_that_ends_at_an_earlier_time_of_another_cpu_took_no_time() {
+    let machine = with_memory();
+    let probes = &machine.instance.shared.probes;
+    probes.set_clock(2_000_000_000);
+    assert_eq!(
+        [(5, 5), (1000, 5), (0, 2000), (0, u64::MAX)].map(|(begun, now)| probes.ns_between(begun, now)),
+        [0, 0, 1000, u64::MAX / 2]
+    );
+}
+
+#[test]
 fn a_hit_inside_a_hit_is_emulated_and_lost() {
     let (machine, mut stack) = (with_memory(), [0; STACK_WORDS]);
     machine.write("probe @40").unwrap();
