@@ -1,5 +1,5 @@
 # With rotation files stay below their size limit, and each can be read separately.
-# folds: profiling.txt
+# folds: profiling.txt.2
 # folds: profiling.txt.1
 . /etc/profiled.sh
 ctl=/scheme/debug/ctl-profiling

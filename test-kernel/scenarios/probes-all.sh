@@ -1,4 +1,5 @@
 # Every function that can have a probe has one at once.
+# verb: storm
 # accel: icount
 # cpus: 4
 # same-as-host: syscall-check

@@ -1,4 +1,5 @@
 # Every function that can have a probe has one once, for itself, while the default mix of work runs.
+# verb: storm
 # accel: tcg
 # cpus: 4
 # same-as-host: syscall-check

@@ -9,3 +9,10 @@ wait
 for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
     [ "$(cat /sum-$i)" = 2001000 ]
 done
+# Of two processes that create the same file at the same time, each gets it.
+for i in $(seq 200); do
+    rm -f /same
+    : > /same &
+    : > /same
+    wait $!
+done

@@ -43,7 +43,13 @@ pub fn open(folder: u64, address: u64, flag_bits: u32, mode: u32) -> Result<u64>
         Ok(node) => node,
         Err(Errno::ENOENT) if flag_bits & flags::CREATE != 0 => {
             let (parent, name) = fs::lookup_parent(&path)?;
-            parent.create(name, Kind::File, mode & !process.umask.load(Ordering::Relaxed))?
+            match parent.create(name, Kind::File, mode & !process.umask.load(Ordering::Relaxed)) {
+                // Another process has created it meanwhile.
+                Err(Errno::EEXIST) if flag_bits & flags::EXCLUSIVE == 0 => {
+                    fs::lookup(&path, flag_bits & flags::NO_FOLLOW == 0).map_err(|_| Errno::EEXIST)?
+                }
+                created => created?,
+            }
         }
         Err(error) => return Err(error),
     };

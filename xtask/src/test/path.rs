@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 
-use super::{Context, Outcome};
+use super::{Context, Outcome, scenario};
 use crate::build;
 use crate::gate;
 use crate::profile::bare::{ON_AARCH64, ON_RISCV64};
@@ -48,8 +48,8 @@ struct StormLine {
 }
 
 /// A short storm. The number of NMIs that this machine can take is not judged. But each kind of walk must end, nothing
-/// may break, and a broken unwinder must be noticed.
-pub fn storm(_: &mut Context) -> Result<Outcome> {
+/// may break, and a broken unwinder must be noticed. Then probes, in a storm, and on all functions of the kernel.
+pub fn storm(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let folder = run::root().join("target/path/storm").display().to_string();
     let line = ["storm", "--seconds", "8", "--min-percent", "1", "-o", &folder];
@@ -59,6 +59,12 @@ pub fn storm(_: &mut Context) -> Result<Outcome> {
     let line = ["storm", "--seconds", "8", "--min-percent", "1", "--probes", "--no-broken", "-o", &folder];
     let line = StormLine::try_parse_from(line)?;
     outcome.check("eight seconds with probes", storm::run(&line.storm).map(drop));
+    let parts = context.parts()?;
+    let kernel = build::kernel(parts.toolchain, "profiling", &[])?;
+    for name in ["probes-all", "probes-each"] {
+        let folder = run::root().join("target/path/storm").join(name);
+        outcome.check(name, scenario::one(name, parts, &kernel, &folder, "").map(drop));
+    }
     for arch in ["aarch64", "riscv64"] {
         let folder = run::root().join("target/path/storm").join(arch).display().to_string();
         let line = StormLine::try_parse_from(["storm", "--arch", arch, "--seconds", "5", "-o", &folder])?;
