@@ -16,6 +16,8 @@ for state in "every 10" "by-weight 65536"; do
     echo "event null.write $state" > $ctl
     [ "$state" != "every 10" ] || echo start > $ctl
     dd bs=4k count=5000 < /scheme/zero > /scheme/null 2> /dd.txt
+    # On a busy host the sampler may not have run yet.
+    until [ "$(value cpu.1.taken)" -gt 0 ]; do usleep 1000; done
     echo stop > $ctl
     echo "event * off" > $ctl
     profiled_stop || exit 2
