@@ -1,7 +1,7 @@
 # kprof-record probe: the calls are those of the work, a wrong file is refused, and no probe is left at any end.
 # accel: icount
 # cpus: 3
-# probes: *
+# probes: *file::*
 . /etc/ctl.sh
 . /etc/profiled.sh
 places=/root/probes.txt
@@ -53,8 +53,4 @@ kprof-record stat -e probe.$2 -- $work > /root/after.txt 2>&1 || exit 17
 grep "probe.$2" /root/after.txt
 grep -q "^ *0  probe.$2 " /root/after.txt || exit 18
 
-# All functions at once.
-kprof-record probe --places $places -- $work > /root/all.txt 2>&1 || { cat /root/all.txt; exit 19; }
-head -n 20 /root/all.txt
-grep -q 'OpenFile::write$' /root/all.txt || exit 20
 exit 0

@@ -61,7 +61,7 @@ pub fn storm(context: &mut Context) -> Result<Outcome> {
     outcome.check("eight seconds with probes", storm::run(&line.storm).map(drop));
     let parts = context.parts()?;
     let kernel = build::kernel(parts.toolchain, "profiling", &[])?;
-    for name in ["probes-all", "probes-each"] {
+    for name in ["probes-all", "probes-each", "record-probe-all"] {
         let folder = run::root().join("target/path/storm").join(name);
         outcome.check(name, scenario::one(name, parts, &kernel, &folder, "").map(drop));
     }
