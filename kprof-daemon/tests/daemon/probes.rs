@@ -95,13 +95,16 @@ fn calls_that_were_counted_before_are_not_counted_again() {
 }
 
 #[test]
-fn no_probe_is_left_if_the_command_cannot_run_or_the_kernel_refuses_one() {
+fn a_command_that_cannot_run_leaves_no_probe() {
     let (system, _folder, file) = setup(PLACES);
     let failed = run(&system, &["probe", "--places", &file, "--", "/no/such/program"]).0.unwrap_err();
     assert_eq!(failed.exit_code(), 127, "{failed}");
     assert!(commands(&system).contains(&"unprobe all".to_owned()));
     assert!(system.0.borrow().kernel.probes.planted.is_empty());
+}
 
+#[test]
+fn a_refused_probe_leaves_none() {
     let (system, _folder, file) = setup(PLACES);
     system.0.borrow_mut().kernel.probes.refused = Some(SERVE);
     let failed = run(&system, &["probe", "--places", &file, "--", "true"]).0.unwrap_err();

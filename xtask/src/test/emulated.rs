@@ -70,9 +70,9 @@ const TESTS: [Test; 3] = [
 ];
 /// The tests of the daemon that take long and depend on no processor.
 const NOT_HERE: [&str; 6] = ["copies::", "crash_points::", "events::", "nasty::", "rounds::", "two_crashes::"];
-/// With glibc: a test of a command that does not exist. QEMU makes vfork a fork, so glibc's posix_spawn does not learn
+/// With glibc: tests of a command that does not exist. QEMU makes vfork a fork, so glibc's posix_spawn does not learn
 /// from the child's memory that exec has failed.
-const NEEDS_VFORK: &str = "a_command_that_cannot_run_is_named_and_sampling_is_stopped";
+const NEEDS_VFORK: &str = "a_command_that_cannot_run";
 /// The programs that tests start.
 const PROGRAMS: &str = "kprof-fold profiled kprof-record";
 
