@@ -63,6 +63,7 @@ const WALKS_EACH: u64 = 10_000;
 const PAGE_TABLE_CHANGES: u64 = 10_000;
 /// With probes.
 const PROBE_HITS: u64 = 1_000_000;
+const PROBES_PUT: u64 = 10_000;
 const SLOWER_WITH_PROBES: u64 = 5;
 /// Why a walk ends early, by the low byte of the marker.
 const REASONS: [&str; 5] = ["depth", "range", "alignment", "loop", "not text"];
@@ -163,8 +164,11 @@ fn judge(arguments: &Arguments, parts: &Parts, kernel: &Kernel) -> Result<()> {
         let hits = run::output(Command::new(&parts.fold).arg("info").arg(&profile))?;
         let hits = hits.lines().filter_map(|line| line.trim().strip_prefix("point probe.")?.split(' ').nth(1));
         row("hits of probes", hits.filter_map(|count| count.parse::<u64>().ok()).sum(), share_of_a_minute(PROBE_HITS));
+        let put =
+            text.lines().filter(|line| line.starts_with("# setting ") && line.contains(" value=probe%20")).count();
+        row("probes put", put as u64, share_of_a_minute(PROBES_PUT));
         let rounds = std::fs::read_to_string(share.join("probed.txt")).unwrap_or_default().lines().count();
-        row("rounds of all probes", rounds as u64, 1);
+        println!("{:32} {rounds:10}", "rounds of all probes");
     }
     println!("{:32} {:10}", "wrong results", wrong.lines().count());
     println!("{:32} {:10}", "samples lost, all counted", count("lost-full") + count("lost-nested"));
