@@ -5,24 +5,14 @@
 //! total time are compared, in 600 rows or more. The seed is fixed, so that a failure can be reproduced.
 #![forbid(unsafe_code)]
 
+mod random;
+
 use kprof_fold::diff::claim::Claim;
 use kprof_fold::diff::{Counts, Diff, Kind, Method, Run, compare};
+use random::Random;
 
 const FUNCTIONS: usize = 300;
 const SAMPLES: u64 = 5_000;
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-struct Random(u64);
-
-impl Random {
-    fn unit(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ z >> 31) >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
 
 fn weights() -> Vec<f64> {
     let weights: Vec<f64> = (0..FUNCTIONS).map(|number| 1.0 / (number + 1) as f64).collect();

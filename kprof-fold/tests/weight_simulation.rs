@@ -7,6 +7,8 @@
 //! fixed, so that a failure can be reproduced.
 #![forbid(unsafe_code)]
 
+mod random;
+
 use kprof_fold::diff::significance::Interval;
 use kprof_fold::diff::weights::{Run, compare};
 use kprof_fold::diff::{self, Diff, Kind, Method};
@@ -20,24 +22,12 @@ use kprof_fold::select::Select;
 use kprof_fold::symbols::Symbols;
 use kprof_fold::tally::By;
 use kprof_format::checksum::Crc32;
+use random::Random;
 use std::fmt::Write as _;
 
 const FUNCTIONS: usize = 6;
 const METHOD: Method = Method { confidence: 0.95, is_same_work: false };
 const SAME_WORK: Method = Method { is_same_work: true, ..METHOD };
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-struct Random(u64);
-
-impl Random {
-    fn unit(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ z >> 31) >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
 
 /// A hit: its CPU, its function, its weight.
 type Hit = (u32, usize, u64);

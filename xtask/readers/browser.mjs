@@ -80,3 +80,21 @@ export async function until(page, expression, limit = 180_000) {
 export async function closed(tab) {
   for (const targetId of tab.pages.splice(0)) await tab.send("Target.closeTarget", { targetId });
 }
+
+/// Throws if two values are not the same.
+export function same(what, is, must) {
+  if (JSON.stringify(is) !== JSON.stringify(must)) {
+    throw new Error(`${what}: ${JSON.stringify(is)?.slice(0, 200)}, expected ${JSON.stringify(must)?.slice(0, 200)}`);
+  }
+}
+
+/// Runs a check in a tab, prints its line, and closes the tab.
+export async function check(tab, name, body) {
+  try {
+    await body();
+    console.log(`ok ${name}`);
+  } catch (error) {
+    console.log(`FAILED ${name}: ${String(error.message).replaceAll("\n", " ").slice(0, 600)}`);
+  }
+  await closed(tab);
+}

@@ -7,28 +7,12 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { closed, opened, started, until } from "./browser.mjs";
+import { check, opened, same, started, until } from "./browser.mjs";
 
 const [folder, browser] = process.argv.slice(2);
 const file = (name) => join(folder, name);
 const read = (name) => readFileSync(file(name), "utf8");
 const tab = started(browser, folder, "1500,1400");
-
-function same(what, is, must) {
-  if (JSON.stringify(is) !== JSON.stringify(must)) {
-    throw new Error(`${what}: ${JSON.stringify(is)?.slice(0, 200)}, expected ${JSON.stringify(must)?.slice(0, 200)}`);
-  }
-}
-
-async function check(name, body) {
-  try {
-    await body();
-    console.log(`ok ${name}`);
-  } catch (error) {
-    console.log(`FAILED ${name}: ${String(error.message).replaceAll("\n", " ").slice(0, 600)}`);
-  }
-  await closed(tab);
-}
 
 /// Opens a page and waits until it has drawn itself.
 async function ready(name) {
@@ -48,7 +32,7 @@ const ONLY_COPY = "hiddenTasks: new Set(kprof.data.tasks.keys().filter((at) => k
 
 const RANGES = [[0, 1], [0, 400_000], [1_234_567, 1_999_999], [1_000_000, 3_000_000], [500_000, 20_000_000]];
 
-await check("event: the whole recording has the numbers of folded, by weight and by hits, also of a CPU", async () => {
+await check(tab, "event: the whole recording has the numbers of folded, by weight and by hits, also of a CPU", async () => {
   for (const name of ["exact", "drawn", "counted"]) {
     const page = await ready(`event-${name}.html`);
     same(`${name}, all`, await folded(page, ""), sorted(read(`event-${name}.folded`)));
@@ -59,7 +43,7 @@ await check("event: the whole recording has the numbers of folded, by weight and
   same("a task", task, sorted(read("event-exact-task.folded")));
 });
 
-await check("event: a range has the weights of its hits, and nothing of which no time is known", async () => {
+await check(tab, "event: a range has the weights of its hits, and nothing of which no time is known", async () => {
   const page = await ready("event-exact.html");
   const hits = JSON.parse(read("event-exact.json"));
   for (const [from, to] of RANGES) {
@@ -72,7 +56,7 @@ await check("event: a range has the weights of its hits, and nothing of which no
   }
 });
 
-await check("event: every number is in the unit of the weights", async () => {
+await check(tab, "event: every number is in the unit of the weights", async () => {
   for (const [name, unit] of [["exact", "ms"], ["drawn", "bytes"], ["counted", "hits"]]) {
     const page = await ready(`event-${name}.html`);
     await page.value("kprof.change({ func: kprof.data.names.indexOf('f7') })");
@@ -88,7 +72,7 @@ await check("event: every number is in the unit of the weights", async () => {
   }
 });
 
-await check("event: milliseconds have every digit of the nanoseconds", async () => {
+await check(tab, "event: milliseconds have every digit of the nanoseconds", async () => {
   const page = await ready("event-exact.html");
   const lines = read("event-exact.folded").split("\n");
   const sum = lines.filter((line) => line && !line.startsWith("["))
@@ -98,7 +82,7 @@ await check("event: milliseconds have every digit of the nanoseconds", async () 
   same("sum", shown, `${digits.slice(0, -6)}.${digits.slice(-6)}`);
 });
 
-await check("event: the lanes are as high as the hits weigh", async () => {
+await check(tab, "event: the lanes are as high as the hits weigh", async () => {
   const page = await ready("event-exact.html");
   const hits = JSON.parse(read("event-exact.json"));
   const { end, columns, most } = await page.value(
@@ -111,7 +95,7 @@ await check("event: the lanes are as high as the hits weigh", async () => {
   same("most", most, Math.max(...sums.values()));
 });
 
-await check("event: the head says what the point is, and where all of its weight is", async () => {
+await check(tab, "event: the head says what the point is, and where all of its weight is", async () => {
   const page = await ready("event-drawn.html");
   same("verdict", await text(page, "balance"), "balanced: every hit is accounted for");
   const rows = await page.value(`[...document.querySelectorAll("#spent tr")].map((row) => row.cells[1].textContent)`);

@@ -7,29 +7,13 @@
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { closed, opened, started, until } from "./browser.mjs";
+import { check, opened, same, started, until } from "./browser.mjs";
 
 const [folder, browser] = process.argv.slice(2);
 const file = (name) => join(folder, name);
 const read = (name) => readFileSync(file(name), "utf8");
 const address = (name, fragment = "") => pathToFileURL(file(name)) + fragment;
 const ranges = JSON.parse(read("ranges.json"));
-
-function same(what, is, must) {
-  if (JSON.stringify(is) !== JSON.stringify(must)) {
-    throw new Error(`${what}: ${JSON.stringify(is)?.slice(0, 200)}, expected ${JSON.stringify(must)?.slice(0, 200)}`);
-  }
-}
-
-async function check(name, body) {
-  try {
-    await body();
-    console.log(`ok ${name}`);
-  } catch (error) {
-    console.log(`FAILED ${name}: ${String(error.message).replaceAll("\n", " ").slice(0, 600)}`);
-  }
-  await closed(tab);
-}
 
 const tab = started(browser, folder, "1500,1400");
 const isReady = "Boolean(window.kprof?.now.millis)";
@@ -96,7 +80,7 @@ const box = (page, test) => page.value(`(() => {
 })()`);
 const text = (page, id) => page.value(`document.getElementById("${id}").textContent`);
 
-await check("the page asks for nothing but itself and has no error", async () => {
+await check(tab, "the page asks for nothing but itself and has no error", async () => {
   const page = await opened(tab, "about:blank");
   await page.send("Network.enable");
   const before = tab.said.length;
@@ -113,7 +97,7 @@ await check("the page asks for nothing but itself and has no error", async () =>
   same("failure", await page.value("document.getElementById('failure').hidden"), true);
 });
 
-await check("every range has the numbers of folded and report", async () => {
+await check(tab, "every range has the numbers of folded and report", async () => {
   const page = await ready("page.html");
   const all = new Set(await page.value("kprof.choice.kinds.map((_, kind) => kind)"));
   const variants = {
@@ -136,7 +120,7 @@ await check("every range has the numbers of folded and report", async () => {
   }
 });
 
-await check("a drag in a lane selects its range, and a double click the whole recording", async () => {
+await check(tab, "a drag in a lane selects its range, and a double click the whole recording", async () => {
   const page = await ready("page.html");
   const [x, y] = await middle(page, "#timeline");
   const end = await page.value("kprof.data.end");
@@ -159,7 +143,7 @@ await check("a drag in a lane selects its range, and a double click the whole re
   same("range after a double click", await page.value("kprof.choice.from"), null);
 });
 
-await check("the lanes show what each CPU did at each time, also at the ticks that have no sample", async () => {
+await check(tab, "the lanes show what each CPU did at each time, also at the ticks that have no sample", async () => {
   const page = await ready("page.html");
   const columns = 60;
   const lanes = await page.value(`kprof.timeline.bins(${columns}).map((lane) => [...lane])`);
@@ -196,7 +180,7 @@ await check("the lanes show what each CPU did at each time, also at the ticks th
   same(`${pixels} of 20 pixels for a share of ${share}`, Math.abs(pixels - share * 20) <= 2, true);
 });
 
-await check("the page of a part of the time has nothing outside of it", async () => {
+await check(tab, "the page of a part of the time has nothing outside of it", async () => {
   const page = await ready("part.html");
   const ends = await page.value(`(({ samples, gaps, filtered, end }) => [Math.min(...samples.time), end,
     ...[gaps, filtered].map((list) => [Math.min(...list.map((one) => one[1])), Math.max(...list.map((one) => one[2]))]),
@@ -205,7 +189,7 @@ await check("the page of a part of the time has nothing outside of it", async ()
   same("ends of samples, losses and filtered ticks", ends.flat().every(isInside), true);
 });
 
-await check("a second boot follows the first", async () => {
+await check(tab, "a second boot follows the first", async () => {
   const page = await ready("boots.html");
   const [samples, old] = [await page.value("kprof.data.samples.time.length"),
     await (await ready("compared.html")).value("kprof.data.old.samples")];
@@ -220,7 +204,7 @@ await check("a second boot follows the first", async () => {
   same("the same mark in each boot", starts[0] < begin && starts[1] > begin, true);
 });
 
-await check("boxes lie above their callers, as wide as their samples", async () => {
+await check(tab, "boxes lie above their callers, as wide as their samples", async () => {
   const page = await ready("page.html", "#inline=all");
   const wrong = await page.value(`(() => {
     const { boxes, width, parts: [{ tree, weights }] } = kprof.flame;
@@ -238,7 +222,7 @@ await check("boxes lie above their callers, as wide as their samples", async () 
   same("boxes elsewhere", wrong, []);
 });
 
-await check("frames have the color of their kind, as in the legend", async () => {
+await check(tab, "frames have the color of their kind, as in the legend", async () => {
   const page = await ready("page.html", "#inline=all&kinds=11111");
   const colors = await page.value(`(() => {
     kprof.change({ view: "flame" });
@@ -265,7 +249,7 @@ await check("frames have the color of their kind, as in the legend", async () =>
   for (const kind of ["interrupt", "syscall", "lost", "inlined", "kernel"]) same(`a frame: ${kind}`, seen.has(kind), true);
 });
 
-await check("a click zooms, its details are right, Escape zooms out", async () => {
+await check(tab, "a click zooms, its details are right, Escape zooms out", async () => {
   const page = await ready("page.html", "#inline=all");
   const found = await box(page, "(name) => name.includes('act_3')");
   await click(page, found.at);
@@ -292,7 +276,7 @@ await check("a click zooms, its details are right, Escape zooms out", async () =
   same("range after Escape", await page.value("kprof.choice.from"), null);
 });
 
-await check("the key / searches, by text and by regular expression, with the right share", async () => {
+await check(tab, "the key / searches, by text and by regular expression, with the right share", async () => {
   const page = await ready("page.html", "#inline=all");
   await press(page, "/", "/");
   same("focus", await page.value("document.activeElement.id"), "search");
@@ -310,7 +294,7 @@ await check("the key / searches, by text and by regular expression, with the rig
   same("a wrong expression", (await text(page, "found")).startsWith("not a regular expression"), true);
 });
 
-await check("the arrow keys walk the flame graph and Enter zooms", async () => {
+await check(tab, "the arrow keys walk the flame graph and Enter zooms", async () => {
   const page = await ready("page.html");
   await page.value("document.getElementById('flame').focus()");
   const names = [];
@@ -330,7 +314,7 @@ await check("the arrow keys walk the flame graph and Enter zooms", async () => {
   same("zoomed", await page.value("kprof.choice.zoom.length > 0"), true);
 });
 
-await check("inverted and sandwich views have the samples of each function", async () => {
+await check(tab, "inverted and sandwich views have the samples of each function", async () => {
   const page = await ready("page.html");
   const wrong = await page.value(`(() => {
     kprof.change({ view: "inverted" });
@@ -396,7 +380,7 @@ await check("inverted and sandwich views have the samples of each function", asy
   }
 });
 
-await check("the table sorts, filters and says what it leaves out", async () => {
+await check(tab, "the table sorts, filters and says what it leaves out", async () => {
   const page = await ready("page.html", "#inline=all");
   const column = (at) => page.value(`[...document.querySelectorAll("#functions tbody tr")]
     .map((row) => row.children[${at}].textContent)`);
@@ -422,7 +406,7 @@ await check("the table sorts, filters and says what it leaves out", async () => 
   same("filtered", (await column(4)).every((name) => /^image::act_1\d$/.test(name)), true);
 });
 
-await check("CPUs, tasks and kinds are switched by their boxes", async () => {
+await check(tab, "CPUs, tasks and kinds are switched by their boxes", async () => {
   const page = await ready("page.html");
   await page.value("document.querySelectorAll('.menu').forEach((menu) => (menu.open = true))");
   const before = await page.value("kprof.now.counted.samples");
@@ -440,7 +424,7 @@ await check("CPUs, tasks and kinds are switched by their boxes", async () => {
   same("after reset", await page.value("kprof.now.counted.samples"), before);
 });
 
-await check("a fragment restores the view, and a bad one does no harm", async () => {
+await check(tab, "a fragment restores the view, and a bad one does no harm", async () => {
   const page = await ready("page.html");
   await page.value(`kprof.change({ from: 1000000, to: 3000000, view: "icicle", inline: "none", search: "act_2",
     hiddenCpus: new Set([2]), sort: "total", func: 0 })`);
@@ -454,7 +438,7 @@ await check("a fragment restores the view, and a bad one does no harm", async ()
   same("samples", await harmless.value("kprof.now.all"), await (await ready("page.html")).value("kprof.now.all"));
 });
 
-await check("folded stacks and SVG are saved", async () => {
+await check(tab, "folded stacks and SVG are saved", async () => {
   const page = await ready("page.html", "#inline=all");
   await page.send("Browser.setDownloadBehavior", { behavior: "allow", downloadPath: folder });
   await click(page, "#folded");
@@ -474,7 +458,7 @@ await check("folded stacks and SVG are saved", async () => {
   same("a name with angle brackets", await svg.value("document.documentElement.textContent.includes('<')"), true);
 });
 
-await check("a comparison has the changes of diff, and only those beyond chance in full color", async () => {
+await check(tab, "a comparison has the changes of diff, and only those beyond chance in full color", async () => {
   const page = await ready("compared.html", "#sort=change");
   const diff = JSON.parse(read("diff.json"));
   const rows = diff.rows.filter((row) => row.kind === "total");
@@ -509,7 +493,7 @@ await check("a comparison has the changes of diff, and only those beyond chance 
   same("both directions", new Set(hues.filter(([is]) => is).map(([, , hue]) => hue)).size >= 2, true);
 });
 
-await check("everything has a name for a screen reader, in light and dark", async () => {
+await check(tab, "everything has a name for a screen reader, in light and dark", async () => {
   const page = await ready("page.html", "#func=0");
   const { nodes } = await page.send("Accessibility.getFullAXTree");
   const needs = ["button", "textbox", "searchbox", "combobox", "checkbox", "application", "columnheader"];
@@ -529,7 +513,7 @@ await check("everything has a name for a screen reader, in light and dark", asyn
   same("different colors", seen[0][0] !== seen[1][0] && seen[0][1] !== seen[1][1], true);
 });
 
-await check("damaged data is said and not shown", async () => {
+await check(tab, "damaged data is said and not shown", async () => {
   const html = read("page.html");
   const at = html.indexOf('id="data">') + 2000;
   writeFileSync(file("damaged.html"), `${html.slice(0, at)}AAAA${html.slice(at + 4)}`);

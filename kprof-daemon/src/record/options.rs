@@ -319,16 +319,16 @@ fn one_line(value: &str) -> Result<String, String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::write::compose::Form;
     use std::path::Path;
 
-    fn wanted(words: &[&str]) -> Result<Wanted, Error> {
+    pub(in crate::record) fn wanted(words: &[&str]) -> Result<Wanted, Error> {
         parse(words.iter().map(OsString::from))
     }
 
-    fn session(words: &[&str]) -> Record {
+    pub(in crate::record) fn session(words: &[&str]) -> Record {
         match wanted(words).unwrap() {
             Wanted::Session(record) => *record,
             other => panic!("{other:?}"),

@@ -114,7 +114,7 @@ impl Places {
     /// By how much the running kernel is higher than the addresses in the file.
     ///
     /// # Errors
-    /// If the kernel is another one. If that cannot be known, too, unless `force`.
+    /// If the kernel is another one; or, without `force`, if it is not known which one it is.
     pub fn slide(&self, ctl: &Ctl, force: bool) -> Result<u64, Error> {
         let path = self.path.display();
         let told = ctl.fact(Fact::BuildId).filter(|id| *id != "-");

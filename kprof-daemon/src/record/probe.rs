@@ -17,6 +17,7 @@ use crate::source::kprof_device::KprofDevice;
 use crate::source::told::WakeAt;
 use crate::system::System;
 use kprof_format::command::{Command, Verb};
+use kprof_format::point::PointState;
 use kprof_format::probe::{PointName, address_of_point};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -75,7 +76,7 @@ pub fn list<S: System>(
     let slide = places.as_ref().map(|places| places.slide(&ctl, force)).transpose()?.unwrap_or(0);
     let mut probes: Vec<(u64, &str)> =
         ctl.points().filter_map(|(name, _, state)| Some((address_of_point(name)?, state))).collect();
-    probes.retain(|(_, state)| *state != "off");
+    probes.retain(|(_, state)| PointState::of(state) != Some(PointState::Off));
     probes.sort_unstable();
     let name = |address: u64| places.as_ref()?.name(address.wrapping_sub(slide));
     let mut text = String::from(if probes.is_empty() {

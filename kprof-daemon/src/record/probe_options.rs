@@ -64,19 +64,7 @@ impl Probe {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Error;
-    use crate::record::options::parse;
-
-    fn wanted(words: &[&str]) -> Result<Wanted, Error> {
-        parse(words.iter().map(OsString::from))
-    }
-
-    fn session(words: &[&str]) -> Record {
-        match wanted(words).unwrap() {
-            Wanted::Session(record) => *record,
-            other => panic!("{other:?}"),
-        }
-    }
+    use crate::record::options::tests::{session, wanted};
 
     #[test]
     fn probe_has_places_patterns_and_a_command_after_two_dashes() {

@@ -124,9 +124,10 @@ pub fn markdown(diff: &Diff, style: &Style) -> String {
     text
 }
 
-/// Three digits: the last ones differ from one implementation of the exponential function to another.
-fn rounded(p_value: f64) -> f64 {
-    format!("{p_value:.2e}").parse().unwrap_or(p_value)
+/// Three digits of a p value, nine of other numbers: the last ones differ from one implementation of the exponential
+/// function to another.
+fn rounded(number: f64, digits: usize) -> f64 {
+    format!("{number:.*e}", digits - 1).parse().unwrap_or(number)
 }
 
 /// Makes JSON for other programs.
@@ -143,7 +144,7 @@ pub fn json(diff: &Diff, style: &Style) -> Value {
             "change": row.change.middle,
             "change_low": row.change.low,
             "change_high": row.change.high,
-            "p_value": rounded(row.p_value),
+            "p_value": rounded(row.p_value, 3),
             "spread_between_runs": row.spread(),
             "significant": row.is_significant(),
             "fate": row.fate(),

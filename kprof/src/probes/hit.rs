@@ -6,7 +6,7 @@
 //! behind the flag that a hit is in progress on this CPU: such a nested hit is only emulated, and counted as lost.
 
 use super::places::{self, Instruction};
-use super::{Probe, calls};
+use super::{CallSet, Probe, calls};
 use crate::arch::timestamp;
 use crate::kernel::{Breakpoint, Kernel};
 use crate::points;
@@ -37,7 +37,7 @@ pub(crate) unsafe fn on_breakpoint<K: Kernel>(instance: &'static Instance<K>, at
         if slot.in_probe.swap(true, Ordering::Relaxed) {
             nested(probe);
         } else {
-            count(instance, slot, (probe, owner), instruction, at, return_address);
+            count(instance, installed.memory.calls, slot, (probe, owner), instruction, at, return_address);
             slot.in_probe.store(false, Ordering::Relaxed);
         }
     }
@@ -67,6 +67,7 @@ fn nested(probe: &Probe) {
 #[inline(always)]
 fn count<K: Kernel>(
     instance: &'static Instance<K>,
+    calls: &'static [CallSet],
     slot: &'static CpuSlot,
     (probe, owner): (&'static Probe, u64),
     instruction: Instruction,
@@ -74,8 +75,7 @@ fn count<K: Kernel>(
     return_address: u64,
 ) {
     let Some(point) = probe.point.get().filter(|point| point.is_on()) else { return };
-    let Some(installed) = instance.shared.probes.memory.get() else { return };
-    let (calls, now) = (installed.memory.calls, timestamp::read());
+    let now = timestamp::read();
     let weight = match instruction {
         Instruction::Push if probe.has_exits.load(Ordering::Relaxed) => {
             if !calls::begin(calls, at.sp, owner, now) {

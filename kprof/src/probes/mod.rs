@@ -31,6 +31,7 @@ use places::Place;
 pub(crate) use plant::{Planned, register};
 
 use crate::format::point::Unit;
+use crate::format::probe::{POINT_PREFIX, PointName};
 use crate::state::points::Point;
 use core::fmt::Write;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -97,7 +98,7 @@ impl<K: Kernel> KernelText for Instance<K> {
     }
 }
 
-/// A function that has, or has had, a probe. It keeps its point for ever, because a point never leaves the list.
+/// A function that has, or has had, a probe. It always keeps its point, because a point never leaves the list.
 struct Probe {
     /// The address of the function; 0 while this is not used.
     address: AtomicU64,
@@ -110,9 +111,8 @@ struct Probe {
     point: spin::Once<Point>,
 }
 
-/// The beginning of the name of each probe's point. The address follows, with sixteen hexadecimal digits.
-const PREFIX: &str = "probe.";
-const NAME_BYTES: usize = PREFIX.len() + 16;
+/// The bytes of a [`PointName`]: the address has sixteen digits.
+const NAME_BYTES: usize = POINT_PREFIX.len() + 16;
 
 impl Probe {
     const fn new() -> Self {
@@ -136,7 +136,7 @@ impl Probe {
         let name = self.name.call_once(|| {
             let mut name = heapless::String::new();
             // It fits.
-            let _ = write!(name, "{PREFIX}{address:016x}");
+            let _ = write!(name, "{}", PointName(address));
             name
         });
         self.point.call_once(|| Point::new(name, Unit::Nanoseconds))

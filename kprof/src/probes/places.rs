@@ -124,10 +124,15 @@ pub(super) fn room(places: &[Place]) -> usize {
 }
 
 /// Adds a place that is not in the table, for which there is room. Only one caller at a time.
-pub(super) fn add(places: &'static [Place], address: u64, instruction: Instruction, probe: &'static Probe) {
+pub(super) fn add(
+    places: &'static [Place],
+    address: u64,
+    instruction: Instruction,
+    probe: &'static Probe,
+) -> Option<&'static Place> {
     let start = first(places, address);
     let mut order = (0..places.len()).map(|step| (start + step) & (places.len() - 1));
-    let Some(place) = order.find_map(|index| places.get(index).filter(|place| place.address() == 0)) else { return };
+    let place = order.find_map(|index| places.get(index).filter(|place| place.address() == 0))?;
     place.probe.store(ptr::from_ref(probe).cast_mut(), Ordering::Relaxed);
     place.opcode.store(instruction.opcode(), Ordering::Relaxed);
     if let Instruction::Jump { target, .. } = instruction {
@@ -135,4 +140,5 @@ pub(super) fn add(places: &'static [Place], address: u64, instruction: Instructi
     }
     // Release: whoever sees the address sees the rest.
     place.address.store(address, Ordering::Release);
+    Some(place)
 }

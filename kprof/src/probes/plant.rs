@@ -50,7 +50,7 @@ impl Shared {
         let Some(installed) = self.probes.memory.get() else {
             return Err(CommandError::State("this kernel gives no memory for probes (`register_probes`)"));
         };
-        let known = installed.probe_on(wanted.entry).and_then(|number| installed.memory.probes.get(number));
+        let known = installed.probe_on(wanted.entry).map(|(_, probe)| probe);
         self.check_place(installed, wanted.entry, known, true, planned)?;
         for exit in wanted.exits() {
             self.check_place(installed, exit, known, false, planned)?;
@@ -79,16 +79,14 @@ impl Shared {
         if installed.text.is_stub(address) {
             return Err(CommandError::State("entry stubs can have no probes"));
         }
-        match self.instruction_at(address)? {
-            Some(Instruction::Push) if is_entry => {}
-            Some(Instruction::Return | Instruction::Jump { .. }) if !is_entry => {}
+        let instruction = match self.instruction_at(address)? {
+            Some(instruction) if is_entry == (instruction == Instruction::Push) => instruction,
             _ if is_entry => return Err(CommandError::State("the function does not begin with `push rbp`")),
             _ => return Err(CommandError::State("an exit is neither `ret` nor a direct `jmp`")),
-        }
+        };
         planned.places += 1;
-        let byte = self.code_byte(address)?;
         // SAFETY: the byte that is there already.
-        match unsafe { installed.text.patch(address, byte) } {
+        match unsafe { installed.text.patch(address, instruction.opcode()) } {
             true => Ok(()),
             false => Err(CommandError::State("the kernel cannot write its code there (`Kernel::patch`)")),
         }
@@ -142,9 +140,9 @@ impl Shared {
             calls::forget(memory.calls);
             self.probes.set_clock(self.tsc_hz());
         }
-        let free = || memory.probes.iter().position(|probe| probe.address.load(Ordering::Relaxed) == 0);
-        let Some(number) = installed.probe_on(wanted.entry).or_else(free) else { return };
-        let Some(probe) = memory.probes.get(number) else { return };
+        // One that is not used has the address 0.
+        let probe = installed.probe_on(wanted.entry).or_else(|| installed.probe_on(0));
+        let Some((number, probe)) = probe else { return };
         // It may have had other exits.
         installed.remove(probe);
         probe.address.store(wanted.entry, Ordering::Relaxed);
@@ -161,12 +159,8 @@ impl Shared {
         probe.has_exits.store(wanted.exits().next().is_some(), Ordering::Relaxed);
         // The exits first: a call whose beginning is seen is also seen to end.
         for address in wanted.exits().chain([wanted.entry]) {
-            if places::find(memory.places, address).is_none()
-                && let Ok(Some(instruction)) = self.instruction_at(address)
-            {
-                places::add(memory.places, address, instruction, probe);
-            }
-            if let Some(place) = places::find(memory.places, address) {
+            let add = || places::add(memory.places, address, self.instruction_at(address).ok()??, probe);
+            if let Some(place) = places::find(memory.places, address).or_else(add) {
                 installed.set(place, probe.owner(number));
             }
         }
@@ -189,16 +183,15 @@ impl Shared {
 
     /// Whether there is a probe on this function.
     pub(crate) fn has_probe(&self, address: u64) -> bool {
-        let installed = self.probes.memory.get();
-        let number = installed.and_then(|installed| Some((installed, installed.probe_on(address)?)));
-        number.is_some_and(|(installed, number)| installed.memory.probes[number].is_planted.load(Ordering::Relaxed))
+        let found = self.probes.memory.get().and_then(|installed| installed.probe_on(address));
+        found.is_some_and(|(_, probe)| probe.is_planted.load(Ordering::Relaxed))
     }
 }
 
 impl Installed {
-    /// The number of the probe that this function has, or has had.
-    fn probe_on(&self, address: u64) -> Option<usize> {
-        self.memory.probes.iter().position(|probe| probe.address.load(Ordering::Relaxed) == address)
+    /// The probe that this function has, or has had, and its number.
+    fn probe_on(&self, address: u64) -> Option<(usize, &'static Probe)> {
+        self.memory.probes.iter().enumerate().find(|(_, probe)| probe.address.load(Ordering::Relaxed) == address)
     }
 
     /// Removes a probe, if it is planted.

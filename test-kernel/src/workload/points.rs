@@ -58,10 +58,13 @@ fn mean(what: &str, rounds: u64, measured: impl Fn(u64) -> u64) {
 }
 
 pub fn set(point: &str, state: &str) {
-    let ctl = profiling::PROFILER.open_control(0);
-    // The states are valid commands.
-    if let Err(error) = ctl.write(format!("event {point} {state}").as_bytes()) {
-        log!("point: {error}");
+    command(&format!("event {point} {state}"));
+}
+
+/// Gives a command to the profiler. The log says so if it is refused.
+pub fn command(line: &str) {
+    if let Err(error) = profiling::PROFILER.open_control(0).write(line.as_bytes()) {
+        log!("point: {line}: {error}");
     }
 }
 

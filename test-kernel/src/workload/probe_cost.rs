@@ -6,13 +6,11 @@
 //! has a stack of sixteen frames; if one has not, the log says so. No reader may have the streams.
 
 use alloc::format;
-use alloc::string::String;
 use core::arch::global_asm;
 use core::hint::black_box;
 
-use super::points::{self, FRAMES, below, frames, set, spent};
+use super::points::{self, FRAMES, below, command, frames, set, spent};
 use crate::log;
-use crate::profiling::PROFILER;
 
 global_asm!(
     ".macro small_function name",
@@ -40,29 +38,23 @@ unsafe extern "C" {
 pub fn measure(rounds: u64) {
     let function = probed_function as *const () as usize;
     let point = format!("probe.{function:016x}");
-    write(&format!("probe {function:x} {EXIT:x}"));
+    command(&format!("probe {function:x} {EXIT:x}"));
     set(&point, "record");
     below(0, 0, call);
     let more = FRAMES.saturating_sub(frames(|_| true).unwrap_or(0));
-    write("unprobe all");
+    command("unprobe all");
     mean("not planted", rounds, more, call);
     mean("exception", rounds, more, breakpoint);
-    write(&format!("probe {function:x} {EXIT:x}"));
+    command(&format!("probe {function:x} {EXIT:x}"));
     for state in ["off", "count", "record"] {
         set(&point, state);
         below(more, 0, call);
         mean(state, rounds, more, call);
     }
-    write("unprobe all");
+    command("unprobe all");
     match frames(|_| true) {
         Some(FRAMES) => {}
         found => log!("cost: probe: the last record has {found:?} frames"),
-    }
-}
-
-fn write(line: &str) {
-    if let Err(error) = PROFILER.open_control(0).write(line.as_bytes()) {
-        log!("cost: probe: {}: {error}", String::from(line));
     }
 }
 

@@ -143,11 +143,6 @@ pub(super) fn markdown(diff: &Diff, event: &Event, style: &Style) -> String {
     text
 }
 
-/// The last digits of a variance differ from one implementation of the exponential function to another.
-fn nine_digits(number: f64) -> f64 {
-    format!("{number:.8e}").parse().unwrap_or(number)
-}
-
 /// Makes JSON for other programs.
 pub(super) fn json(diff: &Diff, event: &Event, style: &Style) -> Value {
     let row = |row: &Row| {
@@ -156,10 +151,10 @@ pub(super) fn json(diff: &Diff, event: &Event, style: &Style) -> Value {
             "name": row.name,
             "old_weight": row.old,
             "new_weight": row.new,
-            "change": nine_digits(row.change.middle),
-            "change_low": nine_digits(row.change.low),
-            "change_high": nine_digits(row.change.high),
-            "p_value": rounded(row.p_value),
+            "change": rounded(row.change.middle, 9),
+            "change_low": rounded(row.change.low, 9),
+            "change_high": rounded(row.change.high, 9),
+            "p_value": rounded(row.p_value, 3),
             "exact": row.is_exact(),
             "significant": row.is_significant(),
             "within_loss": row.is_within_loss,

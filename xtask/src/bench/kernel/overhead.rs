@@ -122,7 +122,7 @@ fn bytes_with_feature_off(parts: &Parts) -> Result<u64> {
 }
 
 /// The instructions of an event of a kind, from the kernel's log.
-fn cost(log: &str, kind: &str, state: &str) -> Result<f64> {
+pub(super) fn cost(log: &str, kind: &str, state: &str) -> Result<f64> {
     let begins = format!("cost: {kind}, {state}, ");
     let line = log.lines().find_map(|line| line.split_once(&begins)?.1.strip_suffix(" instructions"));
     Ok(line.with_context(|| format!("no line `{begins}` in:\n{log}"))?.parse()?)

@@ -3,9 +3,9 @@
 //! A call of a function with a probe has two breakpoint exceptions, one when it begins and one when it ends. The kernel
 //! prints the instructions of a call more than without a probe, in each state.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 
-use super::{Goals, machine};
+use super::{Goals, machine, overhead};
 use crate::build::Kernel;
 use crate::parts::Parts;
 use crate::qemu::Accel;
@@ -27,11 +27,7 @@ pub fn cost(goals: &mut Goals, parts: &Parts, on: &Kernel) -> Result<()> {
     ran.passed()?;
     let log = ran.log;
     ensure!(!log.contains("the last record has"), "a record does not have sixteen frames:\n{log}");
-    let call = |state: &str| -> Result<f64> {
-        let begins = format!("cost: probe, {state}, ");
-        let line = log.lines().find_map(|line| line.split_once(&begins)?.1.strip_suffix(" instructions"));
-        Ok(line.with_context(|| format!("no line `{begins}` in:\n{log}"))?.parse()?)
-    };
+    let call = |state: &str| overhead::cost(&log, "probe", state);
     let (off, counted, recorded) = (call("off")?, call("count")?, call("record")?);
     println!("       a call of a function with a probe, off: {off:.0} instructions, counted {counted:.0}");
     goals.at_most("a call of a function whose probe was removed: instructions", call("not planted")?, 0.0);
