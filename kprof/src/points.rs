@@ -85,11 +85,11 @@ pub(crate) fn own_frame() -> u64 {
 /// has called.
 #[inline(always)]
 #[cfg_attr(not(feature = "records"), allow(unused_variables))]
-pub(crate) fn handle<K: Kernel, const N: usize>(
+pub(crate) fn handle<K: Kernel, A: AsRef<[u64]> + ?Sized>(
     instance: &'static Instance<K>,
     point: &'static Point,
     weight: u64,
-    arguments: &[u64; N],
+    arguments: &A,
     state: u64,
     frame: u64,
 ) {

@@ -276,17 +276,19 @@ impl<K: Kernel> Profiler<K> {
     /// Handles a breakpoint exception in kernel code (`int3`), if a probe has caused it: counts the call that begins or
     /// ends, and sets `at` to what the registers are after the instruction that the `int3` replaces. `false`, with
     /// nothing changed, if no probe has caused it; the kernel then does what it does with other breakpoints. Always
-    /// `false` with the feature `probes` off. Runs in: the breakpoint handler, interrupts off, never in an NMI.
+    /// `false` with the feature `probes` off. `arguments` gives the values of rdi, rsi, rdx, rcx, r8 and r9 when the
+    /// exception came; it is called if the probe asks for arguments or has conditions. Runs in: the breakpoint handler,
+    /// interrupts off, never in an NMI.
     ///
     /// # Safety
     /// `at` is what a breakpoint exception in kernel code has interrupted on this CPU, and interrupts have been off
     /// since. The eight bytes below the interrupted stack pointer are not in use: the entry stub has moved what the
     /// processor saved there further down. The stub returns with the registers in `at`.
     #[inline(always)]
-    pub unsafe fn on_breakpoint(&'static self, at: &mut Breakpoint) -> bool {
+    pub unsafe fn on_breakpoint(&'static self, at: &mut Breakpoint, arguments: impl FnOnce() -> [u64; 6]) -> bool {
         #[cfg(all(feature = "profiling", feature = "probes"))]
         // SAFETY: the caller's promise.
-        return unsafe { probes::on_breakpoint(&self.instance, at) };
+        return unsafe { probes::on_breakpoint(&self.instance, at, arguments) };
         #[cfg(not(all(feature = "profiling", feature = "probes")))]
         false
     }

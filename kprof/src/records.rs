@@ -40,18 +40,19 @@ const HEADER_PLACES: usize = EVENT_HEADER_WORDS + MAX_ARGUMENTS;
 impl<K: Kernel> Instance<K> {
     /// Counts a hit, and records it if it is chosen. `true` if it has a record. Not inlined, and with its arguments in
     /// registers: this is most of what a record costs beside the walk. There is one for each number of arguments of a
-    /// hit: a number that is only known at run time takes a register in the walk, and costs a hit without arguments
-    /// forty instructions.
+    /// hit (`[u64; N]`): a number that is only known at run time (`[u64]`) takes a register in the walk, and would cost
+    /// a hit without arguments forty instructions.
     #[inline(never)]
-    pub(crate) fn record<M: Memory, const N: usize>(
+    pub(crate) fn record<M: Memory, A: AsRef<[u64]> + ?Sized>(
         &self,
         point: &'static Point,
         weight: u64,
-        arguments: &[u64; N],
+        arguments: &A,
         state: u64,
         frame: u64,
         memory: M,
     ) -> bool {
+        let arguments = arguments.as_ref();
         let interrupts = interrupts::off();
         let is_recorded = self.count_and_record(&Hit { point, weight, arguments, state, frame }, memory);
         interrupts::restore(interrupts);

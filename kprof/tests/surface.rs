@@ -134,7 +134,7 @@ fn every_call_may_stay_with_the_feature_off() {
     assert_eq!(done, Ok(()));
     let mut breakpoint = Breakpoint { pc: 1, sp: 8, fp: 8 };
     // SAFETY: no probe is planted, so nothing is read or changed.
-    assert!(!unsafe { PROFILER.on_breakpoint(&mut breakpoint) });
+    assert!(!unsafe { PROFILER.on_breakpoint(&mut breakpoint, || [0; 6]) });
     PROFILER.hit(&POINT, 1);
     PROFILER.hit_with(&POINT, 1, [2, 3]);
     assert!(!POINT.is_on(), "no point is on before a command");

@@ -210,7 +210,7 @@ fn run<S: System>(
     };
     let source = open_source(system, wanted)?;
     let before = if wanted.verbose { settings(system, wanted)? } else { Vec::new() };
-    if wanted.what == What::Record {
+    if wanted.what.writes_a_file() {
         SampleFile::keep_older(system, &wanted.options.output)?;
     }
     let source = Told::new(system, source, "kprof-record", wanted.verbose, wake_at.clone());

@@ -178,6 +178,13 @@ pub enum What {
     Probe(Probing),
 }
 
+impl What {
+    /// Whether the records are written to a file, whose older contents are kept.
+    pub fn writes_a_file(&self) -> bool {
+        matches!(self, Self::Record | Self::Probe(Probing { is_recording: true, .. }))
+    }
+}
+
 /// A parsed command line.
 #[derive(Clone, Debug)]
 pub struct Record {
@@ -237,7 +244,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted, Er
             let (options, command) = (output.options(), Vec::new());
             Ok(Wanted::Session(Box::new(Record { what: What::Flight, options, scheme, command, quiet, verbose })))
         }
-        Some(Verb::Probe(probe)) => Ok(probe.wanted()),
+        Some(Verb::Probe(probe)) => probe.wanted(),
         Some(Verb::List(place)) => Ok(Wanted::Control(Control::List, place.scheme)),
         Some(Verb::Status(place)) => Ok(Wanted::Control(Control::Status, place.scheme)),
         Some(Verb::Start(place)) => Ok(Wanted::Control(Control::Start, place.scheme)),

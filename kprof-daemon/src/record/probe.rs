@@ -4,12 +4,13 @@
 //! command has ended; then a table of the calls and their times. Runs in: user process. The probes are removed at every
 //! end: by `unprobe all` before the counts are read, and by the kernel, with the lease, if this process is killed.
 
+use super::account::Account;
 use super::options::Record;
 use super::places::{Function, Places};
 use super::{Failed, Run, run};
 use crate::by_point::PointSum;
 use crate::ctl::Ctl;
-use crate::drain_loop::Options;
+use crate::drain_loop::{Options, Totals};
 use crate::error::Error;
 use crate::signals::Signals;
 use crate::source::Source;
@@ -18,7 +19,7 @@ use crate::source::told::WakeAt;
 use crate::system::System;
 use kprof_format::command::{Command, Verb};
 use kprof_format::point::PointState;
-use kprof_format::probe::{PointName, address_of_point};
+use kprof_format::probe::{POINT_PREFIX, PointName, address_of_point};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -31,6 +32,10 @@ pub struct Probing {
     pub patterns: Vec<String>,
     /// Whether places are used although it is not known whether they are of this kernel.
     pub force: bool,
+    /// What is asked of the calls: the end of each `probe` command, from `args` or `if` on.
+    pub asked: String,
+    /// Whether each call gets a record in the sample file.
+    pub is_recording: bool,
 }
 
 /// Puts the probes there, runs the command, removes the probes, and writes the table. Returns the exit code of the
@@ -49,13 +54,17 @@ pub fn probe<S: System>(
     let places = Places::read(&probing.places)?;
     let chosen = places.chosen(&probing.patterns)?;
     let slide = places.slide(&observed(system, &wanted.scheme)?, probing.force)?;
-    let probes = chosen.iter().map(|function| command(function, slide));
-    let commands = std::iter::once(Command::Lease.to_string()).chain(probes).collect();
+    let recording = probing.is_recording.then(|| format!("{} {POINT_PREFIX}* {}", Verb::Event, PointState::Record));
+    let probes = chosen.iter().map(|function| command(function, slide, &probing.asked));
+    let commands = std::iter::once(Command::Lease.to_string()).chain(recording).chain(probes).collect();
     let last_commands = vec![Command::Unprobe(None).to_string()];
     let options = Options { commands, last_commands, ..wanted.options.clone() };
     let run = run(system, &Record { options, ..wanted.clone() }, signals, &WakeAt::default(), |_, _, _| {})?;
     // If the terminal is gone, the command has run nevertheless.
     let _ = write(talk, &chosen, slide, &run);
+    if probing.is_recording {
+        let _ = write_recorded(talk, &wanted.options.output, &run);
+    }
     Ok(run.code)
 }
 
@@ -99,10 +108,21 @@ fn observed<S: System>(system: &mut S, scheme: &Path) -> Result<Ctl, Error> {
 }
 
 /// The command that puts a probe on a function.
-fn command(function: &Function, slide: u64) -> String {
+fn command(function: &Function, slide: u64, asked: &str) -> String {
     let mut command = format!("{} {:x}", Verb::Probe, function.address.wrapping_add(slide));
     function.exits.iter().for_each(|exit| command += &format!(" {exit:x}"));
-    command
+    command + asked
+}
+
+/// Says what the sample file has, and what the account of the session does not explain.
+fn write_recorded(out: &mut impl Write, file: &Path, run: &Run) -> io::Result<()> {
+    let Totals { events, bytes, samples, .. } = run.totals;
+    write!(out, "{events} recorded hits of points to {}, {bytes} bytes", file.display())?;
+    writeln!(out, "{}", if samples > 0 { format!(", beside {samples} samples") } else { String::new() })?;
+    for sentence in Account(&run.ctl).contradictions() {
+        writeln!(out, "the account does not balance: {sentence}")?;
+    }
+    Ok(())
 }
 
 /// Writes a row for each function that was called, the longest sum first.
@@ -170,8 +190,9 @@ mod tests {
             (function(0xffff_ffff_8000_0010, &[0xf, 0x2a], "a"), 0x1000, "probe ffffffff80001010 f 2a"),
             (function(0xffff_ffff_8000_0010, &[], "b"), 0, "probe ffffffff80000010"),
         ] {
-            let command = command(&function, slide);
-            assert_eq!(command, expected);
+            let asked = " args u64,i32 if arg1 > 7";
+            let command = command(&function, slide, asked);
+            assert_eq!(command, expected.to_owned() + asked);
             let Ok(Command::Probe(places)) = Command::parse(command.as_bytes()) else { panic!("{command}") };
             let (entry, exits) = (function.address.wrapping_add(slide), function.exits.iter());
             assert!(places.entry == entry && places.exits().eq(exits.map(|exit| entry + exit)), "{command}");

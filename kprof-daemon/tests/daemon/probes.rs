@@ -66,6 +66,25 @@ fn probes_are_put_on_the_functions_that_are_meant_and_removed_before_the_counts_
 }
 
 #[test]
+fn a_recording_asks_for_records_before_the_probes_and_keeps_an_older_file() {
+    let (system, _folder, file) = setup(PLACES);
+    let output = "/root/calls.txt";
+    assert_eq!(run(&system, &["-o", output, "--", "true"]).0.unwrap(), 0);
+    let (first, before) = (system.file(output), commands(&system).len());
+    let words = ["probe", "--places", &file, "-o", output, "--args", "u64", "--if", "arg1>1", "fs::read", "--", "true"];
+    let (ended, talk) = run(&system, &words);
+    assert_eq!(ended.unwrap(), 0, "{talk}");
+    let probe = "probe ffffffff80200010 f 2a args u64 if arg1 > 1";
+    assert_eq!(
+        commands(&system)[before + 1..before + 5],
+        ["lease", "event probe.* record", probe, "unprobe all"],
+        "{talk}"
+    );
+    assert!(talk.contains(&format!("0 recorded hits of points to {output}, ")), "{talk}");
+    assert_eq!(system.file(&format!("{output}.old")), first);
+}
+
+#[test]
 fn the_meta_stream_is_read_while_many_probes_are_put() {
     let exits: Vec<String> = (1..=60).map(|exit| format!("{exit:x}")).collect();
     let address = |number: u64| 0xffff_ffff_8000_0000 + 0x100 * number;

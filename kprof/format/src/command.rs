@@ -3,10 +3,12 @@
 //! In: a line. Out: a command with its values in range, or what was expected instead. A [`Command`] also prints itself
 //! as the line that it was parsed from. Runs in: any. Only the kernel decides whether a command fits its state.
 
+mod argument;
 mod probe;
 
 use crate::point::{PointState, Points};
 use crate::table::table;
+pub use argument::{ArgumentType, ArgumentTypes, Condition, EXPECTED_CONDITION, MAX_CONDITIONS};
 use core::fmt;
 pub use probe::ProbePlaces;
 
@@ -173,7 +175,7 @@ pub enum Command<'a> {
     Flush,
     /// `event NAME off`, `event NAME count`, `event NAME record`, `event NAME every N`, `event NAME by-weight N`
     Event(Points<'a>, PointState),
-    /// `probe ADDRESS EXIT...`
+    /// `probe ADDRESS EXIT... args TYPE,... if CONDITION...`
     Probe(ProbePlaces<'a>),
     /// `unprobe ADDRESS`, or `unprobe all` (`None`)
     Unprobe(Option<u64>),

@@ -6,7 +6,7 @@
 //! word 3, 4  TSC, task id
 //! word 5     weight
 //! word 6     the state of the point: how the hit was chosen for a record ([`PointState::encode`])
-//! word 7 ... the arguments, at most two; then return addresses and markers, innermost first
+//! word 7 ... the arguments, at most six; then return addresses and markers, innermost first
 //!
 //! !<point> <task> <cpu> <tsc> <weight> <arguments or -> <address> <address> ...
 //! !null.write dd 1 5fd0a2c1 4096 - ffffffff80203c4d ffffffff80241000
@@ -24,8 +24,8 @@ use core::fmt::{self, Display, Formatter};
 
 /// The first character of a line.
 pub const LINE_BEGINS: u8 = b'!';
-/// The most arguments of a hit.
-pub const MAX_ARGUMENTS: usize = 2;
+/// The most arguments of a record: those of a call that a probe has seen. A hit of a point has at most two.
+pub const MAX_ARGUMENTS: usize = 6;
 
 /// What a record says of a hit, apart from its stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub struct Event {
     pub arguments: Arguments,
 }
 
-/// The arguments of a hit: at most two numbers.
+/// The arguments of a hit: at most [`MAX_ARGUMENTS`] numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arguments {
     values: [u64; MAX_ARGUMENTS],
@@ -52,7 +52,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// These arguments; those after the second one are left out.
+    /// These arguments; those for which there is no room are left out.
     #[inline(always)]
     pub fn of(arguments: &[u64]) -> Self {
         let mut values = [0; MAX_ARGUMENTS];
@@ -78,9 +78,9 @@ impl Event {
     pub fn of(word: impl Fn(usize) -> u64, words: usize) -> Option<(Self, usize)> {
         let (point, count) = (word(2) & 0xffff_ffff, usize::try_from(word(2) >> 32).ok()?);
         let stack = EVENT_HEADER_WORDS.checked_add(count).filter(|stack| count <= MAX_ARGUMENTS && *stack < words)?;
-        let values = [word(EVENT_HEADER_WORDS), word(EVENT_HEADER_WORDS + 1)];
+        let mut arguments = Arguments { count, ..Arguments::default() };
+        arguments.values.iter_mut().take(count).zip(EVENT_HEADER_WORDS..).for_each(|(value, at)| *value = word(at));
         let state = PointState::decode(word(6)).filter(|state| state.records())?;
-        let arguments = Arguments::of(values.get(..count)?);
         Some((Self { point, tsc: word(3), task: word(4), weight: word(5), state, arguments }, stack))
     }
 }
@@ -197,9 +197,11 @@ mod tests {
 
     #[test]
     fn the_words_of_a_record_come_back_and_impossible_ones_are_refused() {
-        for (state, arguments) in
-            [(PointState::Record, &[][..]), (PointState::Every(10), &[7]), (PointState::ByWeight(9), &[7, u64::MAX])]
-        {
+        for (state, arguments) in [
+            (PointState::Record, &[][..]),
+            (PointState::Every(10), &[7]),
+            (PointState::ByWeight(9), &[1, 2, 3, 4, 5, 6]),
+        ] {
             let head = [0, 64, Event::point_word(3, arguments), 0x1f, 8, 4096, state.encode()];
             let words: std::vec::Vec<u64> = head.iter().chain(arguments).copied().chain([0xa0, 0xa1]).collect();
             let (found, stack) = event(&words).unwrap();
@@ -208,7 +210,8 @@ mod tests {
             assert_eq!((found, &words[stack..]), (expected, &[0xa0, 0xa1][..]));
             assert_eq!(event(&words[..stack]), None, "no address");
         }
-        assert_eq!(event(&[0, 0, 3 << 32, 0, 0, 0, PointState::Record.encode(), 1, 2, 3, 4]), None, "three arguments");
+        let seven = [0, 0, 7 << 32, 0, 0, 0, PointState::Record.encode(), 1, 2, 3, 4, 5, 6, 7, 8];
+        assert_eq!(event(&seven), None, "seven arguments");
         for state in [PointState::Off, PointState::Count] {
             assert_eq!(event(&[0, 0, 3, 0, 0, 0, state.encode(), 1]), None, "{state} records nothing");
         }
@@ -219,7 +222,7 @@ mod tests {
         for text in [
             "!a %00 0 0 0 - 0",
             "!null.write id8 1f ffffffffffffffff 18446744073709551615 0 ffffffff80201000",
-            "!%23x y 1 5 7x10 1,2 fffffffffffff401",
+            "!%23x y 1 5 7x10 1,2,3,4,5,6 fffffffffffff401",
             "!b y 1 5 7~4096 - a b c",
         ] {
             let (line, rest) = EventLine::parse(text).unwrap_or_else(|| panic!("{text}"));
@@ -241,7 +244,7 @@ mod tests {
             "!a id8 1 5 4096~ - a",
             "!a id8 1 5 4096z9 - a",
             "!a id8 1 5 x9 - a",
-            "!a id8 1 5 9 1,2,3 a",
+            "!a id8 1 5 9 1,2,3,4,5,6,7 a",
             "!a id8 1 5 9 , a",
             "!a id8 1 5 18446744073709551616 - a",
         ] {

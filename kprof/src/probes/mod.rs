@@ -12,6 +12,7 @@
 //! A place never leaves the table, so a CPU that has executed an `int3` finds it there even if the `int3` has been
 //! removed meanwhile. Only the emulated instruction is executed then.
 
+mod asked;
 mod calls;
 mod hit;
 mod memory;
@@ -23,6 +24,7 @@ mod tests;
 use crate::clock::ticks_to_ns;
 use crate::kernel::Kernel;
 use crate::state::Instance;
+use asked::Asked;
 use calls::CallSet;
 pub(crate) use hit::on_breakpoint;
 use memory::Memory;
@@ -107,6 +109,7 @@ struct Probe {
     generation: AtomicU32,
     /// Whether the end of a call is seen. If not, a call is counted when it begins.
     has_exits: AtomicBool,
+    asked: Asked,
     name: spin::Once<heapless::String<NAME_BYTES>>,
     point: spin::Once<Point>,
 }
@@ -121,6 +124,7 @@ impl Probe {
             is_planted: AtomicBool::new(false),
             generation: AtomicU32::new(0),
             has_exits: AtomicBool::new(false),
+            asked: Asked::new(),
             name: spin::Once::new(),
             point: spin::Once::new(),
         }

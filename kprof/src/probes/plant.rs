@@ -156,6 +156,7 @@ impl Shared {
             chosen => chosen,
         });
         probe.generation.fetch_add(1, Ordering::Relaxed);
+        probe.asked.set(wanted);
         probe.has_exits.store(wanted.exits().next().is_some(), Ordering::Relaxed);
         // The exits first: a call whose beginning is seen is also seen to end.
         for address in wanted.exits().chain([wanted.entry]) {
@@ -165,7 +166,7 @@ impl Shared {
             }
         }
         probe.is_planted.store(true, Ordering::Relaxed);
-        self.note_setting(format_args!("probe {:x}", wanted.entry));
+        self.note_setting(format_args!("{}", Command::Probe(wanted.without_exits())));
         self.note_point(point);
     }
 

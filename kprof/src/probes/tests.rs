@@ -4,6 +4,7 @@
 use super::*;
 use crate::config::{Config, Setup};
 use crate::control::OpenControl;
+use crate::format::event::MAX_ARGUMENTS;
 #[cfg(feature = "records")]
 use crate::format::record::EVENT_HEADER_WORDS;
 use crate::kernel::{Breakpoint, Kernel, Task};
@@ -129,12 +130,23 @@ impl Machine {
     /// A breakpoint at this offset, with this word of the stack on top. Returns the registers afterwards, with the
     /// program counter as an offset and the stack pointer as a number of a word.
     fn hit(&self, offset: usize, stack: &mut [u64; STACK_WORDS], word: usize) -> Option<(usize, usize)> {
+        self.hit_with(offset, stack, word, [0; MAX_ARGUMENTS])
+    }
+
+    /// The same, with these values in the registers of arguments.
+    fn hit_with(
+        &self,
+        offset: usize,
+        stack: &mut [u64; STACK_WORDS],
+        word: usize,
+        registers: [u64; MAX_ARGUMENTS],
+    ) -> Option<(usize, usize)> {
         let base = stack.as_mut_ptr().expose_provenance() as u64;
         self.instance.kernel.stack_end.store(base + 8 * STACK_WORDS as u64, Ordering::Relaxed);
         let (pc, sp) = (self.at(offset + 1), base + 8 * word as u64);
         let mut at = Breakpoint { pc, sp, fp: base + 8 * 40 };
         // SAFETY: the stack is an array, of which nothing below `word` is in use, and the registers are returned.
-        let is_probe = unsafe { on_breakpoint(self.instance, &mut at) };
+        let is_probe = unsafe { on_breakpoint(self.instance, &mut at, || registers) };
         assert!(is_probe || at == Breakpoint { pc, sp, fp: base + 8 * 40 }, "a foreign breakpoint changes nothing");
         is_probe.then(|| (at.pc.wrapping_sub(self.at(0)) as usize, ((at.sp - base) / 8) as usize))
     }
@@ -197,6 +209,85 @@ fn a_record_has_the_function_and_its_callers() {
         assert_eq!(frames, [9, 0x30, 0x48].map(|offset| machine.at(offset)));
     }
     machine.write(&format!("event {point} off")).unwrap();
+}
+
+#[test]
+fn only_calls_that_meet_all_conditions_are_counted() {
+    let (machine, mut stack) = (with_memory(), [0; STACK_WORDS]);
+    machine.write("probe @0 8 if arg1 >= 4096 if arg6:i32 < 0").unwrap();
+    stack[20] = machine.at(0x30);
+    let minus_one = 0x5_ffff_ffff;
+    let mut call = |first, sixth| {
+        assert_eq!(machine.hit_with(0, &mut stack, 20, [first, 0, 0, 0, 0, sixth]), Some((1, 19)));
+        assert_eq!(machine.hit(8, &mut stack, 20), Some((0x30, 21)));
+        machine.taken(0).0
+    };
+    let calls = [(4096, minus_one), (4095, minus_one), (4096, 1), (u64::MAX, minus_one), (0, 0)];
+    assert_eq!(calls.map(|(first, sixth)| call(first, sixth)), [1, 0, 0, 1, 0]);
+    // A call that was not seen to end, such as one that has panicked, does not end with the next one.
+    machine.hit_with(0, &mut stack, 20, [4096, 0, 0, 0, 0, minus_one]);
+    machine.hit(0, &mut stack, 20);
+    machine.hit(8, &mut stack, 20);
+    assert_eq!(machine.taken(0), (0, 0, 0));
+    // The conditions are those of the last command; a function without exits has them too.
+    machine.write("probe @0 8").unwrap();
+    machine.hit(0, &mut stack, 20);
+    machine.hit(8, &mut stack, 20);
+    assert_eq!(machine.taken(0).0, 1);
+    machine.write("probe @40 if arg2 == 7").unwrap();
+    for second in [6, 7, 8] {
+        machine.hit_with(0x40, &mut stack, 20, [0, second, 0, 0, 0, 0]);
+    }
+    assert_eq!(machine.taken(0x40), (1, 0, 0));
+}
+
+#[test]
+#[cfg(feature = "records")]
+#[cfg_attr(miri, ignore = "its stack frames have no order in memory")]
+fn a_record_has_the_arguments_with_which_the_call_began() {
+    let (machine, mut stack) = (with_memory(), [0; STACK_WORDS]);
+    let events = |from| -> Vec<u64> {
+        (from + EVENT_HEADER_WORDS as u64..machine.events().head()).map(|at| machine.events().word(at)).collect()
+    };
+    for offset in [0, 0x40] {
+        machine.write(&format!("event probe.{:016x} record", machine.at(offset))).unwrap();
+    }
+    machine.write("probe @0 8 args u64,i8,u16 if arg1 == 1").unwrap();
+    machine.write("probe @40 args u64,u64,u64,u64,u64,u64").unwrap();
+    // The second call is inside the first one; the registers at the end have other values.
+    (stack[20], stack[30]) = (machine.at(0x30), machine.at(0x30));
+    (stack[40], stack[41]) = (0, machine.at(0x48));
+    machine.hit_with(0, &mut stack, 30, [1, 0xff, 0x12345, 0, 0, 0]);
+    machine.hit_with(0, &mut stack, 20, [1, 2, 3, 0, 0, 0]);
+    for (word, arguments) in [(20, [1, 2, 3]), (30, [1, u64::MAX, 0x2345])] {
+        let from = machine.events().head();
+        machine.hit_with(8, &mut stack, word, [9; 6]);
+        assert_eq!(events(from), [&arguments[..], &[9, 0x30, 0x48].map(|at| machine.at(at))].concat());
+    }
+    let from = machine.events().head();
+    machine.hit_with(0x40, &mut stack, 20, [1, 2, 3, 4, 5, u64::MAX]);
+    assert_eq!(events(from)[..6], [1, 2, 3, 4, 5, u64::MAX]);
+    for offset in [0, 0x40] {
+        machine.write(&format!("event probe.{:016x} off", machine.at(offset))).unwrap();
+    }
+}
+
+#[test]
+fn a_hit_that_has_seen_the_probe_before_is_not_judged_by_the_conditions_of_the_next() {
+    let (machine, mut stack) = (with_memory(), [0; STACK_WORDS]);
+    machine.write("probe @40 if arg1 == 1").unwrap();
+    let sp = stack.as_mut_ptr().expose_provenance() as u64 + 8 * 20;
+    let mut at = Breakpoint { pc: machine.at(0x41), sp, fp: 0 };
+    // Another CPU puts the probe anew, after this one has seen whose place it is.
+    let registers = || {
+        machine.write("probe @40 if arg1 == 2").unwrap();
+        [2, 0, 0, 0, 0, 0]
+    };
+    // SAFETY: as in `hit`.
+    assert!(unsafe { on_breakpoint(machine.instance, &mut at, registers) });
+    assert_eq!(machine.taken(0x40), (0, 0, 0));
+    machine.hit_with(0x40, &mut stack, 20, [2, 0, 0, 0, 0, 0]);
+    assert_eq!(machine.taken(0x40), (1, 0, 0));
 }
 
 #[test]

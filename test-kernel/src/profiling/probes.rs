@@ -25,7 +25,8 @@ pub fn on_breakpoint(frame: &mut TrapFrame) -> bool {
     let mut at = Breakpoint { pc: frame.rip, sp: frame.rsp, fp: frame.rbp };
     // SAFETY: the breakpoint's stub calls this with the registers of kernel code, interrupts off. It has moved the
     // hardware frame six words down, and restores the registers from `frame`.
-    let is_probe = unsafe { PROFILER.on_breakpoint(&mut at) };
+    let is_probe =
+        unsafe { PROFILER.on_breakpoint(&mut at, || [frame.rdi, frame.rsi, frame.rdx, frame.rcx, frame.r8, frame.r9]) };
     if is_probe {
         (frame.rip, frame.rsp) = (at.pc, at.sp);
     }

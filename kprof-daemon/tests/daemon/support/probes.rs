@@ -1,7 +1,8 @@
 //! The probes of the simulated kernel.
 //!
 //! In: the commands `probe` and `unprobe`, calls. Out: what the kernel tells of them in ctl and in the meta stream.
-//! Each function that has a probe is called once for each read of ctl, and each call takes 100 ns.
+//! Each function that has a probe is called once for each read of ctl, and each call takes 100 ns. What a probe asks of
+//! the calls is not simulated.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,6 +22,8 @@ pub struct Probes {
 impl Probes {
     /// A command, as words.
     pub fn control(&mut self, words: &[&str], has_lease: bool) -> Result<(), String> {
+        let asked = words.iter().position(|word| ["args", "if"].contains(word)).unwrap_or(words.len());
+        let (words, _) = words.split_at(asked);
         let numbers: Vec<u64> = words[1..].iter().filter_map(|word| u64::from_str_radix(word, 16).ok()).collect();
         match words {
             ["unprobe", "all"] => self.planted.clear(),
