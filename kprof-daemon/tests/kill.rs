@@ -1,8 +1,8 @@
-//! A real process, killed by a real SIGKILL at 500 random instants, on the real file system.
+//! A real process, killed by a real SIGKILL at random instants, on the real file system.
 //!
 //! In: the simulated kernel in this process, which serves a socket; the daemon's session in a child process that runs
 //! this program again. Out: after the last restart every sample that was in a ring counts once. The program has its own
-//! `main`, because it runs as both sides. `KPROF_KILLS=N` changes the number of kills.
+//! `main`, because it runs as both sides. `KPROF_KILLS=N` changes the number of kills, 100.
 
 #[path = "daemon/support/mod.rs"]
 mod support;
@@ -33,7 +33,7 @@ fn main() {
     if let Some(socket) = std::env::var_os(SOCKET) {
         return daemon(Path::new(&socket));
     }
-    let kills = std::env::var("KPROF_KILLS").map_or(500, |kills| kills.parse().expect("KPROF_KILLS is a number"));
+    let kills = std::env::var("KPROF_KILLS").map_or(100, |kills| kills.parse().expect("KPROF_KILLS is a number"));
     kill_often(kills);
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::{Context, Outcome, guards};
+use super::{Context, Outcome, guards, proof};
 use crate::build::{HOST, HOST_TESTS};
 use crate::run;
 use crate::toolchain::{self, Target};
@@ -47,6 +47,7 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
     let deny = ["--", "-D", "warnings"];
     let run = |arguments: &[&[&str]]| must_succeed(&mut cargo(&arguments.concat())).map(drop);
     outcome.check("host crates", run(&[&["clippy", "--quiet", "--all-targets"], &HOST, &deny]));
+    outcome.check("the simulations", run(&[&["clippy", "--quiet"], &proof::SIMULATIONS, &deny]));
     let on = ["--package", "kprof", "--features", "profiling,locks,probes"];
     let off = ["--package", "redox-check", "--no-default-features"];
     outcome.check("Redox drop-in, profiler off", run(&[&["clippy", "--quiet", "--all-targets"], &off, &deny]));

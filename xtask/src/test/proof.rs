@@ -1,5 +1,5 @@
-//! Runs the tests of the crate under Miri, ThreadSanitizer and AddressSanitizer, and the model of the account for many
-//! steps.
+//! Runs the tests of the crate under Miri, ThreadSanitizer and AddressSanitizer, the model of the account for many
+//! steps, many kills of the daemon, and simulations of the comparison of profiles.
 //!
 //! Miri is a part of nightly. The sanitizers need a rustc that accepts `-Z` flags, and its source. This is nightly, or
 //! Debian's rustc with the sanitizers' runtime from LLVM, because Debian's rustc has no runtime. `--toolchain distro`
@@ -10,7 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, anyhow};
 
-use super::cargo::count_tests;
+use super::cargo::{cargo, count_tests, must_succeed};
 use super::{Context, Outcome};
 use crate::run;
 use crate::toolchain::{self, Choice, nightly_has};
@@ -48,13 +48,22 @@ const MODEL_CASES: &str = "25000";
 const NOT_UNDER_SANITIZERS: [&str; 5] =
     ["--", "--skip=single_step", "--skip=wild", "--skip=gaps", "--skip=a_record_has_the_function"];
 
-/// Runs the model for many steps, and Miri if it is or can be installed.
+/// The tests of `kprof-fold` that draw thousands of profiles. `cargo test` leaves them out, so clippy does too.
+pub const SIMULATIONS: [&str; 3] = ["--package=kprof-fold", "--test=simulation", "--test=weight_simulation"];
+/// How often a daemon is killed.
+const KILLS: &str = "500";
+
+/// Runs the model and the kills many times, the simulations, and Miri if it is or can be installed.
 pub fn run(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut model = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     model.args(["test", "--quiet", "--release", "-p", "kprof", "--features", "profiling", "--test", "account"]);
     model.current_dir(run::root()).env("KPROF_CASES", MODEL_CASES);
     count_tests_of(&mut outcome, "the account's model, ten million steps", &mut model)?;
+    let cargo = |words: &[&str]| cargo(&[&["test", "--quiet"][..], words].concat());
+    count_tests_of(&mut outcome, "the simulations of comparisons", &mut cargo(&SIMULATIONS))?;
+    let kills = &mut cargo(&["--package=kprof-daemon", "--test=kill"]);
+    outcome.check("500 kills of a daemon", must_succeed(kills.env("KPROF_KILLS", KILLS)).map(drop));
     match nightly_has("miri", context.install) {
         Ok(()) => {
             let mut miri = nightly("miri");
