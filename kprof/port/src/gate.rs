@@ -47,9 +47,14 @@ impl Gate {
             handler: (bytes & 0xffff) as u64 | (bytes >> 48 << 16) as u64,
             selector: (bytes >> 16) as u16,
             ist: (bytes >> 32) as u8 & 7,
-            level: (bytes >> 45) as u8 & 3,
+            level: level(bytes),
         })
     }
+}
+
+/// The privilege level of a gate of any kind; 0 if there is no gate.
+const fn level(bytes: u128) -> u8 {
+    if bytes & PRESENT == 0 { 0 } else { (bytes >> 45) as u8 & 3 }
 }
 
 /// The table is too short for the vector.
@@ -98,7 +103,8 @@ pub unsafe fn read(vector: u8) -> Result<Option<Gate>, TooShort> {
 }
 
 /// Sets the gate of a vector in this CPU's table: to a stub made by [`entry_stub`](crate::entry_stub), on the interrupt
-/// stack `ist` (1 to 7; 0 for none), in the current code segment. The NMI's vector is 2.
+/// stack `ist` (1 to 7; 0 for none), in the current code segment. The NMI's vector is 2, that of breakpoints 3. The
+/// privilege level stays that of the gate that was there, so user code may use `int3` afterwards if it could before.
 ///
 /// # Errors
 /// [`TooShort`]: the table ends before this gate; nothing is changed.
@@ -109,9 +115,12 @@ pub unsafe fn read(vector: u8) -> Result<Option<Gate>, TooShort> {
 /// yet). With `ist`, that entry of the task state segment of every CPU that uses this table must have a stack of that
 /// CPU's own before the first interrupt of this vector.
 pub unsafe fn set(vector: u8, stub: unsafe extern "C" fn(), ist: u8) -> Result<(), TooShort> {
-    let gate = Gate { handler: stub as *const () as u64, selector: CS::get_reg().0, ist, level: 0 };
-    // SAFETY: `place` has seen that the gate is in the table; the caller promises that it may be written.
-    unsafe { place(vector)?.write_unaligned(gate.encode()) };
+    let place = place(vector)?;
+    // SAFETY: `place` has seen that the gate is in the table, which the processor reads, so it is mapped.
+    let level = level(unsafe { place.read_unaligned() });
+    let gate = Gate { handler: stub as *const () as u64, selector: CS::get_reg().0, ist, level };
+    // SAFETY: the same gate; the caller promises that it may be written.
+    unsafe { place.write_unaligned(gate.encode()) };
     Ok(())
 }
 
@@ -142,7 +151,9 @@ mod tests {
         assert_eq!(Gate::decode(gate.encode()), Some(gate));
         assert_eq!(Gate::decode(0), None);
         assert_eq!(Gate::decode(gate.encode() & !PRESENT), None);
-        assert_eq!(Gate::decode(gate.encode() | 1 << 40), None, "a trap gate");
+        let trap_gate = gate.encode() | 1 << 40;
+        assert_eq!(Gate::decode(trap_gate), None);
+        assert_eq!([trap_gate, trap_gate & !PRESENT].map(level), [3, 0], "a gate that replaces it keeps its level");
     }
 
     #[test]

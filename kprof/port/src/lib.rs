@@ -7,6 +7,7 @@
 //! | step of docs/porting.md | module |
 //! |---|---|
 //! | the NMI's stub, gate and stack | [`entry`], [`gate`], [`tss`] |
+//! | probes: the breakpoint's stub, `Kernel::patch` | [`breakpoint`], [`patch`] |
 //! | `Kernel::signal`, `Kernel::cpu` | [`apic`] |
 //! | `Kernel::sleep_ns` | [`timer`] |
 //! | `Config::tsc_hz`, `Config::clock` | [`calibrate`], [`counted`] |
@@ -15,11 +16,13 @@
 #![cfg(target_arch = "x86_64")]
 
 pub mod apic;
+pub mod breakpoint;
 pub mod calibrate;
 pub mod command;
 pub mod counted;
 pub mod entry;
 pub mod gate;
+pub mod patch;
 pub mod timer;
 pub mod trap_frame;
 pub mod tss;
