@@ -26,7 +26,7 @@ trampoline_end:
 pvh_start: xor edi, edi
 1:  mov eax, offset boot_pml4;  mov cr3, eax
     mov eax, cr4;  or eax, 0x620;  mov cr4, eax        // PAE, OSFXSR, OSXMMEXCPT
-    mov ecx, 0xc0000080;  rdmsr;  or eax, 0x100;  wrmsr // EFER: LME
+    mov ecx, 0xc0000080;  rdmsr;  or eax, 0x900;  wrmsr // EFER: LME, NXE
     mov eax, cr0;  or eax, 0x80010001;  mov cr0, eax   // PG, WP, PE
     lgdt [boot_gdt_pointer];  .byte 0xea;  .long long_mode;  .word 8   // far jump
 .code64;  long_mode: mov eax, 0x10;  mov ss, eax;  mov ds, eax;  mov es, eax

@@ -34,6 +34,7 @@ impl Write for Log {
 #[unsafe(no_mangle)]
 extern "C" fn kmain(cpu: usize) -> ! {
     machine::set_up(cpu);
+    more::set_up(cpu);
     let cpus = if cpu == 0 { boot::start_others() } else { 0 };
     // `ENABLED` is a constant, so a build without the profiler has no code of the port.
     if kprof::ENABLED {

@@ -1,7 +1,7 @@
 //! The port of kprof to this kernel, and the template for other ports: docs/porting.md explains it step by step. Code
 //! marked NMI can run between any two instructions: no lock, allocation, print, page fault or unbounded loop.
 
-use crate::{kmain, machine, tell};
+use crate::{kmain, machine, more, tell};
 use core::{mem::MaybeUninit, ops::Range};
 use kprof::clock::Calibration;
 use kprof::{Config, CpuSet, CpuSlot, Kernel, NmiToken, Profiler, Setup, Task, Trigger};
@@ -39,7 +39,8 @@ unsafe impl Kernel for Port {
     const MARKED_ENTRIES: bool = true; // every entry stub leaves a marker word on the stack
 
     fn is_entry_code(&self, address: u64) -> bool {
-        is_stub(nmi_entry, address) || is_stub(timer_entry, address) // NMI; a wrong `false` gives wrong callers
+        // NMI; a wrong `false` gives wrong callers
+        is_stub(nmi_entry, address) || is_stub(timer_entry, address) || more::is_entry_code(address)
     }
 
     fn task(&self) -> Task {
@@ -50,10 +51,7 @@ unsafe impl Kernel for Port {
         TIMER.wait().sleep_ns(ns); // sampler CPU, between ticks; may return early
     }
 
-    #[cfg(feature = "lockup")]
-    fn locked_up(&self, lockup: &kprof::Lockup<'_>) {
-        crate::more::stuck::report(lockup); // sampler CPU, while another CPU is locked up; must wait for nobody
-    }
+    more::hooks!();
 }
 
 entry_stub!(nmi_entry, Marker::Exception(2), nmi);

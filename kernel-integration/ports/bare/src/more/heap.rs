@@ -8,15 +8,13 @@ use alloc::vec::Vec;
 use core::hint::black_box;
 use core::mem::MaybeUninit;
 
-use kprof::{Alloc, AllocSample, DEFAULT_RING_WORDS, PointCounts};
+use kprof::{Alloc, AllocSample, DEFAULT_RING_WORDS};
 use talc::{TalcLock, source::Manual};
 
 use crate::profiling::{PROFILER, Port};
 use crate::tell;
 
 const ARENA_BYTES: usize = 1 << 20;
-/// The heap has two points.
-const POINTS: usize = 2;
 /// The bytes that `parse` allocates in a round and frees, and those that `remember` allocates and keeps.
 const PARSED_BYTES: usize = 3000;
 const KEPT_BYTES: usize = 1000;
@@ -30,12 +28,10 @@ static HEAP: Alloc<TalcLock<spin::Mutex<()>, Manual>, Port> = Alloc::new(TalcLoc
 pub fn begin(cpu: usize) {
     static mut ARENA: [MaybeUninit<u8>; ARENA_BYTES] = [MaybeUninit::uninit(); ARENA_BYTES];
     static mut RING: [MaybeUninit<u64>; DEFAULT_RING_WORDS] = [MaybeUninit::uninit(); DEFAULT_RING_WORDS];
-    static COUNTS: [PointCounts; POINTS] = [const { PointCounts::new() }; POINTS];
     static SAMPLES: [AllocSample; 64] = [const { AllocSample::new() }; 64];
     // SAFETY: this function runs once, and no other code can access this static.
     unsafe { HEAP.inner().lock().claim((&raw mut ARENA).cast(), ARENA_BYTES) }.expect("the heap takes its memory");
     tell(HEAP.register(|| &SAMPLES));
-    tell(PROFILER.register_points(cpu, || &COUNTS));
     // SAFETY: as above.
     tell(PROFILER.register_events(cpu, || unsafe { (&raw mut RING).as_mut() }.unwrap()));
     tell(PROFILER.open_control(0).write(b"event heap.* record").map(drop));

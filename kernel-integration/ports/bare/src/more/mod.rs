@@ -1,18 +1,71 @@
 //! Optional parts of the example, each with a cargo feature: `heap` profiles the allocator, `lockup` reports a CPU that
-//! is locked up. Without them this file does nothing. In: the rounds of the work. Out: more in the same profile.
+//! is locked up, `probes` puts a probe on a function. Without them this file does nothing. In: the steps of the boot,
+//! the rounds of the work. Out: more in the same profile.
 
 #[cfg(feature = "heap")]
 mod heap;
+#[cfg(feature = "probes")]
+mod pages;
+#[cfg(feature = "probes")]
+pub mod probes;
 #[cfg(feature = "lockup")]
 pub mod stuck;
+
+/// The functions of the port that only these parts need.
+macro_rules! hooks {
+    () => {
+        #[cfg(feature = "lockup")]
+        fn locked_up(&self, lockup: &kprof::Lockup<'_>) {
+            crate::more::stuck::report(lockup); // sampler CPU, while another CPU is locked up; must wait for nobody
+        }
+
+        #[cfg(feature = "probes")]
+        unsafe fn patch(&self, address: u64, byte: u8) -> bool {
+            // SAFETY: the caller's promise.
+            unsafe { crate::more::probes::patch(address, byte) } // ordinary code, with locks of the profiler held
+        }
+    };
+}
+pub(crate) use hooks;
+
+/// Whether an address is in an entry stub of these parts. NMI.
+pub fn is_entry_code(address: u64) -> bool {
+    let _ = address;
+    #[cfg(feature = "probes")]
+    return probes::is_entry_code(address);
+    #[cfg(not(feature = "probes"))]
+    false
+}
+
+/// On each CPU, after its tables are loaded; on CPU 0 before it starts the others.
+pub fn set_up(cpu: usize) {
+    let _ = cpu;
+    #[cfg(feature = "probes")]
+    if cpu == 0 {
+        pages::set_up();
+    }
+}
 
 /// On the CPU that works and exports, after the profiler was set up.
 pub fn begin(cpu: usize) {
     let _ = cpu;
+    #[cfg(any(feature = "heap", feature = "probes"))]
+    counts(cpu);
     #[cfg(feature = "heap")]
     heap::begin(cpu);
     #[cfg(feature = "lockup")]
     stuck::begin();
+    #[cfg(feature = "probes")]
+    probes::begin();
+}
+
+/// Memory for the counts of these parts' points: one for each.
+#[cfg(any(feature = "heap", feature = "probes"))]
+fn counts(cpu: usize) {
+    use kprof::PointCounts;
+    // Two of the heap, one of a probe.
+    static COUNTS: [PointCounts; 3] = [const { PointCounts::new() }; 3];
+    crate::tell(crate::profiling::PROFILER.register_points(cpu, || &COUNTS));
 }
 
 /// In each round of the work.
@@ -22,4 +75,6 @@ pub fn work(round: u64) {
     heap::work();
     #[cfg(feature = "lockup")]
     stuck::work(round);
+    #[cfg(feature = "probes")]
+    probes::work(round);
 }
