@@ -17,7 +17,8 @@
 //! The stub has the length of those of [`entry_stub`](crate::entry_stub), so [`is_stub`](crate::entry::is_stub) is
 //! right for it too.
 
-use kprof::{Breakpoint, Kernel, Profiler};
+use kprof::format::marker::Marker;
+use kprof::{Breakpoint, EntryFrame, Kernel, Profiler, Registers};
 
 /// What the stub has saved of interrupted kernel code.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,7 +32,8 @@ pub struct BreakpointFrame {
     pub rbp: u64,
     /// Exception 3: see [`kprof::format::marker::Marker`].
     pub marker: u64,
-    /// The address after the `int3`. Pushed by the processor, like all fields after it.
+    /// The address of the `int3`, and after the call the address to which the stub returns. (The processor has pushed
+    /// the address after the `int3`.) This and all fields after it were pushed by the processor.
     pub rip: u64,
     /// Its lowest two bits, the privilege level, are 0.
     pub cs: u64,
@@ -47,22 +49,42 @@ pub struct BreakpointFrame {
 const _: () = assert!(size_of::<BreakpointFrame>().is_multiple_of(16));
 
 impl BreakpointFrame {
-    /// Lets the profiler handle the breakpoint. `false`, with nothing changed, if no probe has caused it.
+    /// Lets the profiler handle the breakpoint. `false` if no probe has caused it; the frame then is what the processor
+    /// has saved.
     ///
     /// # Safety
     /// The stub of [`breakpoint_stub`](crate::breakpoint_stub) has called the caller with this frame, and this is the
     /// first call with it. If the result is `true`, so is what the caller returns to the stub.
     #[inline(always)]
     pub unsafe fn handle<K: Kernel>(&mut self, profiler: &'static Profiler<K>) -> bool {
-        let mut at = Breakpoint { pc: self.rip, sp: self.rsp, fp: self.rbp };
+        let mut at = Breakpoint { pc: self.rip.wrapping_add(1), sp: self.rsp, fp: self.rbp };
         // SAFETY: the frame is what a breakpoint in kernel code has interrupted. Its gate is an interrupt gate, so
         // interrupts are off. The stub has moved the processor's frame six words down, and returns to `rip` and `rsp`.
-        let is_probe = unsafe { profiler.on_breakpoint(&mut at) };
-        if is_probe {
-            (self.rip, self.rsp) = (at.pc, at.sp);
-        }
+        let is_probe = unsafe { profiler.on_breakpoint(&mut at, || self.arguments) };
+        (self.rip, self.rsp) = (at.pc, at.sp);
         is_probe
     }
+}
+
+/// The answer of [`Kernel::entry_frame`] for an instruction of this stub. Without it a sample in the stub is truncated.
+/// Runs in: NMI.
+pub fn entry_frame(stub: unsafe extern "C" fn(), at: &Registers) -> Option<EntryFrame> {
+    // By the offset of the instruction: how far the processor's frame is above the stack pointer.
+    let above = match at.pc.wrapping_sub(stub as *const () as u64) {
+        0 | 5 | 11 | 15 => 0,
+        // While the frame is copied, the one above is whole.
+        offset @ (17 | 21 | 25 | 29 | 33) => 2 * (offset - 13),
+        // The marker and rbp are pushed below the copy, until the frame pointer is set.
+        37 => 0,
+        42 => 8,
+        43 => 16,
+        46..=83 => return Some(EntryFrame::Built),
+        // rbp has been restored, then the marker is removed.
+        84 => 8,
+        89 | 95 => 0,
+        _ => return None,
+    };
+    Some(EntryFrame::OnStack { marker: Marker::Exception(3), saved_at: at.sp.wrapping_add(above) })
 }
 
 /// Makes the entry stub of breakpoints: `breakpoint_stub!(pub breakpoint_entry, breakpoint, own_entry);` is a function
@@ -89,6 +111,8 @@ macro_rules! breakpoint_stub {
                 "2:",
                 "test byte ptr [rsp + 8], 3",
                 "jnz {own_entry}",
+                // Where the profiler interrupts this stub, it finds the function, and not what follows it.
+                "dec qword ptr [rsp]",
                 // Moves the processor's frame six words down, which leaves the stack aligned to 16 bytes.
                 "push 0",
                 "push qword ptr [rsp + 40]; push qword ptr [rsp + 40]; push qword ptr [rsp + 40]",
@@ -120,7 +144,7 @@ macro_rules! breakpoint_stub {
 
 /// The marker word, as the operand of a `push`.
 #[doc(hidden)]
-pub const MARKER: i32 = kprof::format::marker::Marker::Exception(3).encode() as i64 as i32;
+pub const MARKER: i32 = Marker::Exception(3).encode() as i64 as i32;
 
 #[cfg(test)]
 mod tests {
@@ -129,7 +153,6 @@ mod tests {
     use crate::entry_stub;
     use core::arch::asm;
     use core::cell::{Cell, RefCell};
-    use kprof::format::marker::Marker;
 
     /// The bits of CS that this program must have to return.
     const USER: u64 = 3;
@@ -143,6 +166,7 @@ mod tests {
     /// Emulates a `push rbp`, as kprof does.
     extern "C" fn breakpoint(frame: &mut BreakpointFrame) -> bool {
         frame.cs |= USER;
+        frame.rip += 1;
         let BreakpointFrame { arguments, scratch, rbp, marker, rip, cs, rflags, rsp, ss } = *frame;
         let copy = BreakpointFrame { arguments, scratch, rbp, marker, rip, cs, rflags, rsp, ss };
         SEEN.with_borrow_mut(|seen| seen.push(copy));
@@ -239,14 +263,67 @@ mod tests {
         }
     }
 
-    #[test]
-    #[cfg_attr(miri, ignore = "runs assembly")]
-    fn the_stub_is_as_long_as_every_other_one() {
+    /// The bytes of the stub.
+    fn code() -> &'static [u8] {
         let start = stub as *const () as u64;
         assert!(is_stub(stub, start + STUB_BYTES - 1) && !is_stub(stub, start + STUB_BYTES));
         // SAFETY: the bytes of the stub, which is this program's code.
-        let code = unsafe { core::slice::from_raw_parts(start as *const u8, STUB_BYTES as usize) };
-        let iretq = code.windows(2).rposition(|pair| pair == [0x48, 0xcf]).expect("it returns");
-        assert!(code[iretq + 2..].iter().all(|byte| *byte == 0xcc), "what follows is filled up");
+        unsafe { core::slice::from_raw_parts(start as *const u8, STUB_BYTES as usize) }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "runs assembly")]
+    fn the_stub_is_as_long_as_every_other_one() {
+        let iretq = code().windows(2).rposition(|pair| pair == [0x48, 0xcf]).expect("it returns");
+        assert!(code()[iretq + 2..].iter().all(|byte| *byte == 0xcc), "what follows is filled up");
+    }
+
+    /// Follows the stub's code from its first byte on: what each instruction does with the stack pointer.
+    #[test]
+    #[cfg_attr(miri, ignore = "runs assembly")]
+    fn at_every_instruction_the_frame_of_the_processor_is_found() {
+        let (mut offset, mut pushed, mut is_built) = (0, 0, false);
+        let mut instructions = 0;
+        while offset < STUB_BYTES as usize && code()[offset] != 0xcc {
+            let at = Registers { pc: stub as *const () as u64 + offset as u64, sp: 0x9000, ..Registers::default() };
+            let saved_at = 0x9000 + pushed;
+            let on_stack = EntryFrame::OnStack { marker: Marker::Exception(3), saved_at };
+            let expected = if is_built { EntryFrame::Built } else { on_stack };
+            assert_eq!(entry_frame(stub, &at), Some(expected), "at {offset}");
+            let (bytes, change) = match code()[offset..] {
+                [0x0f, 0x84 | 0x85, ..] => (6, 0),      // jz, jnz
+                [0x48, 0xcf, ..] => (2, 0),             // iretq
+                [0x48, 0xff, 0x0c, 0x24, ..] => (4, 0), // dec [rsp]
+                [0x48, 0x8d, 0x64, 0x24, 0x08, ..] => (5, -8),
+                [0x48, 0x89, 0xe5, ..] => {
+                    is_built = true;
+                    (3, 0)
+                }
+                [0x48, 0x89, 0xe7, ..] => (3, 0), // mov rdi, rsp
+                [0x41, 0x50..0x58, ..] => (2, 8),
+                [0x41, 0x58..0x60, ..] => (2, -8),
+                [0x5d, ..] => {
+                    is_built = false;
+                    (1, -8)
+                }
+                [0x50..0x58, ..] => (1, 8),
+                [0x58..0x60, ..] => (1, -8),
+                [0x6a, ..] => (2, 8),
+                [0x68, ..] => (5, 8),
+                [0xff, 0x74, 0x24, 0x28, ..] => (4, 8),
+                [0xf6, 0x44, 0x24, 0x08, 3, ..] => (5, 0),
+                [0xfc, ..] => (1, 0),
+                [0xe8, ..] => (5, 0),
+                [0x84, 0xc0, ..] => (2, 0),
+                _ => panic!("another instruction at {offset}"),
+            };
+            offset += bytes;
+            // After the last word the frame that counts is the one that was moved.
+            pushed = if offset == 37 { 0 } else { pushed.wrapping_add_signed(change) };
+            instructions += 1;
+        }
+        assert_eq!(instructions, 38, "and the end was reached");
+        let inside = Registers { pc: stub as *const () as u64 + 1, ..Registers::default() };
+        assert_eq!(entry_frame(stub, &inside), None, "no instruction begins there");
     }
 }

@@ -24,6 +24,11 @@ macro_rules! hooks {
             // SAFETY: the caller's promise.
             unsafe { crate::more::probes::patch(address, byte) } // ordinary code, with locks of the profiler held
         }
+
+        #[cfg(feature = "probes")]
+        fn entry_frame(&self, at: &kprof::Registers) -> Option<kprof::EntryFrame> {
+            crate::more::probes::entry_frame(at) // NMI; without it a sample in a stub is truncated
+        }
     };
 }
 pub(crate) use hooks;

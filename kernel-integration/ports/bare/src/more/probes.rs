@@ -7,9 +7,9 @@
 use core::fmt::Write as _;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use kprof::ProbeMemory;
 use kprof::format::marker::Marker;
-use kprof_port::breakpoint::BreakpointFrame;
+use kprof::{EntryFrame, ProbeMemory, Registers};
+use kprof_port::breakpoint::{self, BreakpointFrame};
 use kprof_port::entry::{SavedFrame, is_stub};
 use kprof_port::{breakpoint_stub, entry_stub, gate};
 use x86_64::instructions::{interrupts, port::Port};
@@ -42,6 +42,11 @@ extern "C" fn own(_: &SavedFrame) {
 /// Whether an address is in one of these stubs. NMI.
 pub fn is_entry_code(address: u64) -> bool {
     is_stub(breakpoint_entry, address) || is_stub(own_entry, address)
+}
+
+/// The frame of the breakpoint's stub, at an instruction of it. NMI.
+pub fn entry_frame(at: &Registers) -> Option<EntryFrame> {
+    breakpoint::entry_frame(breakpoint_entry, at)
 }
 
 /// The port's `Kernel::patch`.
