@@ -2,6 +2,8 @@
 #![cfg(all(feature = "profiling", feature = "locks", feature = "records"))]
 
 mod array_kernel;
+#[path = "locks/attempts.rs"]
+mod attempts;
 #[path = "array_kernel/reader.rs"]
 mod reader;
 

@@ -22,8 +22,8 @@ static BLOCK_READ: Point = Point::new(block::READ, Unit::Nanoseconds);
 static BLOCK_WRITE: Point = Point::new(block::WRITE, Unit::Nanoseconds);
 
 /// How many points this kernel has: its own four, that of the workload `points`, three of what threads wait for, two
-/// of the heap, two of locks, those of system calls, and one for each function that can have a probe.
-const POINTS: usize = 12 + system_calls::POINTS + probes::FUNCTIONS;
+/// of the heap, three of locks, those of system calls, and one for each function that can have a probe.
+const POINTS: usize = 13 + system_calls::POINTS + probes::FUNCTIONS;
 static COUNTS: [[PointCounts; POINTS]; MAX_CPUS] = [const { [const { PointCounts::new() }; POINTS] }; MAX_CPUS];
 
 /// Gives a CPU its memory.

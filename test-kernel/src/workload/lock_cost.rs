@@ -4,7 +4,7 @@
 //! The log gets lines `lock: off, 2 instructions more`: for taking and releasing a lock that the profiler watches,
 //! beside the same lock without it, in turns; with the points of locks off, and recorded. Then `lock: leaf, off, ...`:
 //! a function that calls nothing, not even in the lock, has no frame; with two calls that are hardly ever made it has
-//! one.
+//! one. And `lock: try, off, ...`: the same as the first, with an attempt that succeeds.
 
 use alloc::format;
 use core::hint::black_box;
@@ -24,8 +24,10 @@ pub fn measure(rounds: u64) {
         set("lock.*", state);
         mean(state, rounds, [plain, watched]);
         mean(&format!("leaf, {state}"), rounds, [plain_leaf, watched_leaf]);
+        set("try_lock.*", state);
+        mean(&format!("try, {state}"), rounds, [plain_try, watched_try]);
     }
-    set("lock.*", "off");
+    ["lock.*", "try_lock.*"].into_iter().for_each(|points| set(points, "off"));
 }
 
 fn mean(what: &str, rounds: u64, works: [fn(); 2]) {
@@ -60,6 +62,16 @@ fn watched_leaf() {
 }
 
 #[inline(never)]
+fn plain_try() {
+    try_count(&PLAIN);
+}
+
+#[inline(never)]
+fn watched_try() {
+    try_count(&WATCHED);
+}
+
+#[inline(never)]
 fn next(number: u64) -> u64 {
     black_box(number) + 1
 }
@@ -69,4 +81,12 @@ fn next(number: u64) -> u64 {
 fn count<R: RawMutex>(lock: &Mutex<R, u64>, next: impl FnOnce(u64) -> u64) {
     let mut held = lock.lock();
     *held = next(*held);
+}
+
+/// The same with an attempt; nobody else has the lock.
+#[inline(always)]
+fn try_count<R: RawMutex>(lock: &Mutex<R, u64>) {
+    if let Some(mut held) = lock.try_lock() {
+        *held = next(*held);
+    }
 }

@@ -29,7 +29,7 @@ pub(crate) use counts::Taken;
 pub(crate) use heap::{HEAP, Heap};
 pub(crate) use list::POINTS;
 #[cfg(feature = "locks")]
-pub(crate) use locks::{HOLD, WAIT};
+pub(crate) use locks::{FAILED, HOLD, WAIT};
 pub(crate) use memory::{Offset, PointMemory};
 pub use point::Point;
 #[cfg(feature = "heap")]

@@ -1,9 +1,10 @@
-//! Locks: who waited, and who made them wait.
+//! Locks: who waited, who made them wait, and who did not get them.
 //!
-//! In: the calls of a raw lock of `lock_api`. Out: the same calls of the inner lock; hits of the points `lock.wait` and
-//! `lock.hold`. Runs in: wherever the kernel locks, with interrupts off or on, never in an NMI. A lock that is free is
-//! taken by the inner lock's `try_lock`, with nothing more. A release is one load and a branch more. Only who must wait
-//! reads the clock. Nothing here allocates, waits for anything but the inner lock, or takes a lock of the kernel.
+//! In: the calls of a raw lock of `lock_api`. Out: the same calls of the inner lock; hits of the points `lock.wait`,
+//! `lock.hold` and `try_lock.failed`. Runs in: wherever the kernel locks, with interrupts off or on, never in an NMI. A
+//! lock that is free is taken by the inner lock's `try_lock`, with nothing more. A release is one load and a branch
+//! more. Only who must wait reads the clock. Nothing here allocates, waits for anything but the inner lock, or takes a
+//! lock of the kernel. The calls themselves are in the files beside this one, by trait.
 //!
 //! Each release charges its holder with the time that all waiters have waited since the release before. So the time
 //! between a release and the moment when a waiter has the lock counts for the next holder, and every nanosecond of
@@ -11,17 +12,23 @@
 //! its wait only there. The holder hits its point after the release, with the same stack: so the lock is not held
 //! longer, except for the charge itself, which is one look at the clock and one exchange. After each of these calls the
 //! caller keeps its frame: a call at the end of a function would be a jump, and the function not on the stack.
+//!
+//! A wait that is given up is charged in the same way: to the holders that release meanwhile, and the rest to the next
+//! one. If nobody holds the lock at its end, no holder has caused the rest, and the waiter is charged with it.
+
+mod mutex;
+mod read_write;
+mod upgrade;
 
 use crate::arch::{keep_frame, timestamp};
 use crate::clock::ticks_to_ns;
 use crate::points::{handle, own_frame};
 use crate::profiled::Profiled;
-use crate::state::points::{HOLD, POINTS, WAIT};
+use crate::state::points::{FAILED, HOLD, POINTS, Point, WAIT};
 use crate::state::waited::Waited;
 use crate::state::waits_for::{Entered, Holder};
 use crate::state::{Instance, Shared};
 use core::marker::PhantomData;
-use lock_api::{RawMutex, RawRwLock};
 
 /// A raw lock whose waits are counted and recorded, around another one. With the cargo feature `locks` or `profiling`
 /// off it is the inner lock itself. With `NAMES_HOLDER` the lock also notes on which CPU it was taken, so that a lockup
@@ -46,9 +53,40 @@ impl<R, K: Profiled, const NAMES_HOLDER: bool> RawLock<R, K, NAMES_HOLDER> {
     #[inline(always)]
     fn take(&self, try_lock: impl FnOnce(&R) -> bool, lock: impl FnOnce(&R)) {
         if !try_lock(&self.inner) {
-            self.wait(lock);
+            let lock = |inner: &R| {
+                lock(inner);
+                true
+            };
+            self.wait(lock, |_| true);
             keep_frame();
         }
+    }
+
+    /// Takes the lock, at once or after a wait that may be given up. Returns whether the lock is taken.
+    #[inline(always)]
+    fn take_in_time(
+        &self,
+        try_lock: impl FnOnce(&R) -> bool,
+        lock: impl FnOnce(&R) -> bool,
+        is_locked: impl FnOnce(&R) -> bool,
+    ) -> bool {
+        if try_lock(&self.inner) {
+            return true;
+        }
+        let is_taken = self.wait(lock, is_locked);
+        keep_frame();
+        is_taken
+    }
+
+    /// Takes the lock if that needs no wait, and counts if it does not succeed. Returns whether the lock is taken.
+    #[inline(always)]
+    fn attempt(&self, try_lock: impl FnOnce(&R) -> bool) -> bool {
+        let is_taken = try_lock(&self.inner);
+        if !is_taken {
+            self.fail();
+            keep_frame();
+        }
+        is_taken
     }
 
     /// Releases the lock, and charges its holder if somebody waits.
@@ -62,22 +100,44 @@ impl<R, K: Profiled, const NAMES_HOLDER: bool> RawLock<R, K, NAMES_HOLDER> {
         }
     }
 
-    /// Waits for the lock. It is a function of its own, so that the walk can begin at its frame.
+    /// Waits for the lock, and returns whether it is taken then. It is a function of its own, so that the walk can begin
+    /// at its frame.
     #[cold]
     #[inline(never)]
-    fn wait(&self, lock: impl FnOnce(&R)) {
+    fn wait(&self, lock: impl FnOnce(&R) -> bool, is_locked: impl FnOnce(&R) -> bool) -> bool {
         let instance = Self::instance();
         let here = 0_u8;
         let _entered = self.enter((&raw const here).addr());
-        if !are_on(&instance.shared) {
+        if !are_listed(&instance.shared) || ALL.iter().all(|point| !point.is_on()) {
             return lock(&self.inner);
         }
         let begun = now_ns(instance);
         let others = self.waited.begin(begun);
-        lock(&self.inner);
+        let is_taken = lock(&self.inner);
         // Not before the begin, should this CPU be another one than before.
         let ended = self.waited.end(now_ns(instance).max(begun));
-        handle(instance, &WAIT, ended - begun, &[self.address(), others], WAIT.state_word(), own_frame());
+        let (ns, address) = (ended - begun, self.address());
+        handle(instance, &WAIT, ns, &[address, others], WAIT.state_word(), own_frame());
+        if !is_taken {
+            handle(instance, &FAILED, ns, &[address], FAILED.state_word(), own_frame());
+            // A holder is charged at its release. Without a holder nobody else would be.
+            if !is_locked(&self.inner)
+                && let Some(ns) = self.waited.take_rest()
+            {
+                handle(instance, &HOLD, ns, &[address, 0], HOLD.state_word(), own_frame());
+            }
+        }
+        is_taken
+    }
+
+    /// Counts an attempt without a wait that did not succeed. A function of its own for the same reason.
+    #[cold]
+    #[inline(never)]
+    fn fail(&self) {
+        let instance = Self::instance();
+        if FAILED.is_on() && are_listed(&instance.shared) {
+            handle(instance, &FAILED, 0, &[self.address()], FAILED.state_word(), own_frame());
+        }
     }
 
     /// Releases a lock that somebody waits for, or has waited for. A function of its own for the same reason.
@@ -125,114 +185,24 @@ impl<R, K: Profiled, const NAMES_HOLDER: bool> RawLock<R, K, NAMES_HOLDER> {
     }
 }
 
-/// Whether one of the points is on. The first call after `init` puts both into the list.
-fn are_on(shared: &Shared) -> bool {
-    if WAIT.is_unlisted() || HOLD.is_unlisted() {
+/// The points of locks.
+const ALL: [&Point; 3] = [&WAIT, &HOLD, &FAILED];
+
+/// Whether the points are in the list. The first call after `init` puts them there.
+fn are_listed(shared: &Shared) -> bool {
+    if ALL.iter().any(|point| point.is_unlisted()) {
         if shared.config().is_none() {
             return false;
         }
-        for point in [&WAIT, &HOLD] {
+        for point in ALL {
             POINTS.list(point);
             shared.note_point(point);
         }
     }
-    WAIT.is_on() || HOLD.is_on()
+    true
 }
 
 /// Nanoseconds: sums of their differences are exact, while rounded differences would not add up.
 fn now_ns<K: Profiled>(instance: &'static Instance<K>) -> u64 {
     ticks_to_ns(timestamp::read(), instance.shared.tsc_hz())
-}
-
-// SAFETY: the inner lock fulfils the contract, and each function takes or releases it exactly as its own function of
-// this name.
-unsafe impl<R: RawMutex, K: Profiled, const NAMES_HOLDER: bool> RawMutex for RawLock<R, K, NAMES_HOLDER> {
-    #[allow(clippy::declare_interior_mutable_const)]
-    const INIT: Self = Self::new(R::INIT);
-    type GuardMarker = R::GuardMarker;
-
-    #[inline(always)]
-    fn lock(&self) {
-        self.take(R::try_lock, R::lock);
-        self.took();
-    }
-
-    #[inline(always)]
-    fn try_lock(&self) -> bool {
-        let is_taken = self.inner.try_lock();
-        if is_taken {
-            self.took();
-        }
-        is_taken
-    }
-
-    #[inline(always)]
-    unsafe fn unlock(&self) {
-        // SAFETY: passed on to the caller.
-        self.give_back(|inner| unsafe { inner.unlock() });
-    }
-
-    #[inline(always)]
-    fn is_locked(&self) -> bool {
-        self.inner.is_locked()
-    }
-}
-
-// SAFETY: as above.
-unsafe impl<R: RawRwLock, K: Profiled, const NAMES_HOLDER: bool> RawRwLock for RawLock<R, K, NAMES_HOLDER> {
-    #[allow(clippy::declare_interior_mutable_const)]
-    const INIT: Self = Self::new(R::INIT);
-    type GuardMarker = R::GuardMarker;
-
-    #[inline(always)]
-    fn lock_shared(&self) {
-        self.take(R::try_lock_shared, R::lock_shared);
-        self.shared();
-    }
-
-    #[inline(always)]
-    fn try_lock_shared(&self) -> bool {
-        let is_taken = self.inner.try_lock_shared();
-        if is_taken {
-            self.shared();
-        }
-        is_taken
-    }
-
-    #[inline(always)]
-    unsafe fn unlock_shared(&self) {
-        // SAFETY: passed on to the caller.
-        self.give_back(|inner| unsafe { inner.unlock_shared() });
-    }
-
-    #[inline(always)]
-    fn lock_exclusive(&self) {
-        self.take(R::try_lock_exclusive, R::lock_exclusive);
-        self.took();
-    }
-
-    #[inline(always)]
-    fn try_lock_exclusive(&self) -> bool {
-        let is_taken = self.inner.try_lock_exclusive();
-        if is_taken {
-            self.took();
-        }
-        is_taken
-    }
-
-    #[inline(always)]
-    unsafe fn unlock_exclusive(&self) {
-        // SAFETY: passed on to the caller.
-        self.give_back(|inner| unsafe { inner.unlock_exclusive() });
-    }
-
-    #[inline(always)]
-    fn is_locked(&self) -> bool {
-        self.inner.is_locked()
-    }
-
-    #[inline(always)]
-    fn is_locked_exclusive(&self) -> bool {
-        self.inner.is_locked_exclusive()
-    }
 }
