@@ -14,6 +14,7 @@ use kprof::{ENABLED, Event, Image, Interrupted, NmiToken, Published, Task, Trigg
 #[cfg(feature = "profiling")]
 use super::places;
 use super::{PROFILER, points, port};
+use crate::boot::early;
 use crate::cpu::entry::TrapFrame;
 use crate::cpu::{self, CPUS, clock};
 use crate::info::info;
@@ -36,8 +37,12 @@ pub fn wants_sampler() -> bool {
     ENABLED && trigger() != Trigger::Timer
 }
 
-/// Called on the sampler CPU. It does not return there.
+/// Called on the sampler CPU. It does not return there. It has no ring for samples, but its interrupts and what it calls
+/// hit points as on every other CPU. If the boot was sampled, it has been registered for that.
 pub fn run_sampler(cpu: usize) {
+    if ENABLED && !early::wanted(info()) {
+        points::register(cpu);
+    }
     PROFILER.run_sampler(cpu);
 }
 

@@ -35,8 +35,10 @@ pub fn folder() -> Arc<dyn Node> {
         names.push((String::from("ctl-profiling"), Arc::new(Control)));
         names.push((String::from("profiling-meta"), Arc::new(Stream(Name::Meta))));
         let sampler = cpu::sampler().filter(|_| !early::wanted(info()));
-        for cpu in (0..cpu::count()).filter(|cpu| Some(*cpu) != sampler) {
-            names.push((format!("{}", Name::Cpu(cpu)), Arc::new(Stream(Name::Cpu(cpu)))));
+        for cpu in 0..cpu::count() {
+            if Some(cpu) != sampler {
+                names.push((format!("{}", Name::Cpu(cpu)), Arc::new(Stream(Name::Cpu(cpu)))));
+            }
             names.push((format!("{}", Name::Event(cpu)), Arc::new(Stream(Name::Event(cpu)))));
         }
     }

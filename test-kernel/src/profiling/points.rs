@@ -26,7 +26,7 @@ static BLOCK_WRITE: Point = Point::new(block::WRITE, Unit::Nanoseconds);
 const POINTS: usize = 13 + system_calls::POINTS + probes::FUNCTIONS;
 static COUNTS: [[PointCounts; POINTS]; MAX_CPUS] = [const { [const { PointCounts::new() }; POINTS] }; MAX_CPUS];
 
-/// Gives a CPU its memory.
+/// Gives a CPU its memory; the sampler CPU, too.
 pub(super) fn register(cpu: usize) {
     if let Err(error) = PROFILER.register_points(cpu, || &COUNTS[cpu]) {
         log!("kprof: cpu {cpu} does not count hits of points: {error}");
