@@ -27,33 +27,30 @@ pub struct HeapTally {
     /// Frees whose allocation was not seen yet.
     freed: HashSet<Number>,
     all: BTreeMap<StackId, Estimate>,
+    /// The names of the tasks, unescaped.
+    pub tasks: Vec<String>,
+    task_numbers: HashMap<Vec<u8>, u32>,
     /// The time of the last event of each boot.
     ends: BTreeMap<usize, u64>,
     /// The mean distance of the last allocation that was chosen by weight.
     pub mean_bytes: Option<u64>,
 }
 
-/// An allocation.
-#[derive(Debug)]
-struct Made {
-    stack: StackId,
-    estimate: Estimate,
-    tsc: u64,
-    /// The CPU or the task, if it was asked for.
-    group: String,
-}
-
-/// A recorded allocation that was not freed.
+/// A recorded allocation.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Unfreed {
-    /// Index of the boot.
-    pub boot: usize,
+pub struct Made {
     /// When it was made.
     pub tsc: u64,
+    /// On which CPU.
+    pub cpu: u32,
+    /// Index into [`HeapTally::tasks`].
+    pub task: u32,
     /// Where.
     pub stack: StackId,
-    /// For how many bytes it stands.
-    pub bytes: f64,
+    /// Its own bytes.
+    pub weight: u64,
+    /// For what it stands.
+    pub estimate: Estimate,
 }
 
 /// What allocations stand for.
@@ -86,7 +83,8 @@ impl HeapTally {
     /// A tally of the allocations that `select` asks for.
     pub fn new(select: Select, by: By) -> Self {
         let (live, freed, all, ends) = Default::default();
-        Self { select, by, live, freed, all, ends, mean_bytes: None }
+        let (tasks, task_numbers) = Default::default();
+        Self { select, by, live, freed, all, tasks, task_numbers, ends, mean_bytes: None }
     }
 
     /// How many recorded allocations have no free.
@@ -106,7 +104,7 @@ impl HeapTally {
         let mut sums = BTreeMap::<(String, StackId), f64>::new();
         for (stack, group, estimate) in self.unfreed(tsc_hz) {
             let number = if of_allocations { estimate.allocations } else { estimate.bytes };
-            *sums.entry((group.to_owned(), stack)).or_default() += number;
+            *sums.entry((group, stack)).or_default() += number;
         }
         let mut groups: Vec<String> = sums.keys().map(|(group, _)| group.clone()).collect();
         groups.dedup();
@@ -121,25 +119,23 @@ impl HeapTally {
     }
 
     /// Each allocation that was not freed: its stack, its group, for what it stands.
-    pub fn unfreed(&self, tsc_hz: Option<f64>) -> impl Iterator<Item = (StackId, &str, Estimate)> {
+    pub fn unfreed(&self, tsc_hz: Option<f64>) -> impl Iterator<Item = (StackId, String, Estimate)> {
         self.live.iter().map(move |((boot, _), made)| {
             let group = match self.by {
-                By::Age => age(self.ends.get(boot).map_or(0, |end| end.saturating_sub(made.tsc)), tsc_hz),
-                _ => &made.group[..],
+                By::Age => age(self.ends.get(boot).map_or(0, |end| end.saturating_sub(made.tsc)), tsc_hz).to_owned(),
+                By::Cpu => format!("CPU {}", made.cpu),
+                By::Task => self.tasks[made.task as usize].clone(),
+                By::None | By::Entry | By::Line | By::Reason => String::new(),
             };
             (made.stack, group, made.estimate)
         })
     }
 
-    /// The allocations that were not freed, by boot and time.
-    pub fn made(&self) -> Vec<Unfreed> {
-        let unfreed = |((boot, number), made): (&Number, &Made)| {
-            let Made { stack, tsc, estimate, .. } = *made;
-            (*number, Unfreed { boot: *boot, tsc, stack, bytes: estimate.bytes })
-        };
-        let mut all: Vec<_> = self.live.iter().map(unfreed).collect();
-        all.sort_by_key(|(number, one)| (one.boot, one.tsc, *number));
-        all.into_iter().map(|(_, one)| one).collect()
+    /// The allocations that were not freed, by boot and time, each with the index of its boot.
+    pub fn made(&self) -> Vec<(usize, Made)> {
+        let mut all: Vec<_> = self.live.iter().collect();
+        all.sort_by_key(|((boot, number), made)| (*boot, made.tsc, *number));
+        all.into_iter().map(|((boot, _), made)| (*boot, *made)).collect()
     }
 
     /// For each stack what was allocated, and what of it was not freed.
@@ -150,6 +146,17 @@ impl HeapTally {
             rows.entry(made.stack).or_default().1.add(made.estimate);
         }
         rows
+    }
+
+    /// The number of a task, whose name is as it is in the file.
+    fn task(&mut self, name: &[u8]) -> u32 {
+        if let Some(number) = self.task_numbers.get(name) {
+            return *number;
+        }
+        let number = self.tasks.len() as u32;
+        self.tasks.push(String::from_utf8_lossy(&unescape(name)).into_owned());
+        self.task_numbers.insert(name.to_vec(), number);
+        number
     }
 
     fn allocated(&mut self, number: Number, recorded: &Recorded<'_>) {
@@ -167,12 +174,9 @@ impl HeapTally {
         if was_freed {
             return;
         }
-        let group = match self.by {
-            By::Cpu => format!("CPU {}", event.cpu),
-            By::Task => String::from_utf8_lossy(&unescape(recorded.task)).into_owned(),
-            By::None | By::Entry | By::Line | By::Reason | By::Age => String::new(),
-        };
-        self.live.insert(number, Made { stack: recorded.stack, estimate, tsc: event.tsc, group });
+        let task = self.task(recorded.task);
+        let made = Made { tsc: event.tsc, cpu: event.cpu, task, stack: recorded.stack, weight: event.weight, estimate };
+        self.live.insert(number, made);
     }
 }
 
@@ -242,8 +246,11 @@ mod tests {
         );
         assert_eq!(counts(&tally, false), [(1, 100, String::new()), (2, 60, String::new())]);
         assert_eq!(tally.live(), 2);
-        let unfreed = |tsc, stack, bytes| Unfreed { boot: 0, tsc, stack, bytes };
-        assert_eq!(tally.made(), [unfreed(5, 1, 100.0), unfreed(9, 2, 60.0)]);
+        let made = |tsc, stack, weight| {
+            let estimate = Estimate { allocations: 1.0, bytes: weight as f64 };
+            (0, Made { tsc, cpu: 1, task: 0, stack, weight, estimate })
+        };
+        assert_eq!((tally.made(), &tally.tasks[..]), (vec![made(5, 1, 100), made(9, 2, 60)], &["dd".to_owned()][..]));
         let rows = tally.by_stack();
         assert_eq!((rows[&1].0.bytes, rows[&1].1.bytes), (200.0, 100.0));
         assert_eq!((rows[&2].0.allocations, rows[&2].1.allocations), (2.0, 1.0));

@@ -44,9 +44,13 @@ class Profile:
         self.cpus = [folded(texts / f"cpu-{cpu}") for cpu in range(2)]
         self.off = folded(texts / "off")
         self.seconds = [folded(texts / f"second-{second}") for second in range(4)]
+        # What `folded --event` says: by weight and by number.
+        has_hits = (texts / "hits").exists()
+        self.hits, self.hit_counts = [folded(texts / name) if has_hits else {} for name in ("hits", "hits-count")]
 
 
 profiles = [Profile(texts) for texts in sorted(Path("texts").iterdir())]
+with_hits = [profile for profile in profiles if profile.hits]
 
 
 def by(key, value):
@@ -146,6 +150,30 @@ def seconds():
     return sorted((second, count) for second, count in found.items() if count)
 
 
+def hits_by_function():
+    found = Counter()
+    for profile in with_hits:
+        for stack, weight in profile.hits.items():
+            found[stack[-1]] += weight
+    return ordered(found.items())
+
+
+def mean_of_hits():
+    weights, counts = Counter(), Counter()
+    for profile in with_hits:
+        weights[profile.machine] += sum(profile.hits.values())
+        counts[profile.machine] += sum(profile.hit_counts.values())
+    return ordered((machine, Fraction(weights[machine], counts[machine])) for machine in weights)
+
+
+def unknown_hits():
+    unknown, whole = Counter(), Counter()
+    for profile in with_hits:
+        whole[profile.machine] += sum(profile.hits.values())
+        unknown[profile.machine] += sum(profile.hits.get((name,), 0) for name in ("[lost]", "[not recorded]"))
+    return ordered((machine, Fraction(unknown[machine] * 100, whole[machine])) for machine in whole)
+
+
 expected = {
     1: lambda: ordered(by(None, own_times).items()),
     2: lambda: ordered(by(None, lambda one: [(name, all) for name, (_, all) in one.functions.items()]).items()),
@@ -157,6 +185,9 @@ expected = {
     8: task_times,
     9: cpus,
     10: seconds,
+    11: hits_by_function,
+    12: mean_of_hits,
+    13: unknown_hits,
 }
 
 
@@ -166,6 +197,7 @@ def engine_of(name):
 
         connection = duckdb.connect()
         connection.execute(setup["duckdb"])
+        connection.execute(setup["hits_duckdb"])
         return lambda sql: connection.execute(sql).fetchall()
     from pyspark.sql import SparkSession
 
@@ -177,6 +209,7 @@ def engine_of(name):
     spark = builder.config("spark.executor.memory", "512m").config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     exec(setup["spark"], {"spark": spark})
+    exec(setup["hits_spark"], {"spark": spark})
     # The files are read once, not by each query: hundreds of small ones take most of the time.
     for view in ["samples", "stacks", "frames"]:
         spark.table(view).coalesce(2).persist().createOrReplaceTempView(view)
@@ -196,36 +229,58 @@ def differs(is_, must):
     return None
 
 
-def otlp():
-    """Each message by OpenTelemetry's own package: the stacks of each CPU and task with their counts."""
+def decoded(file):
+    """A message by OpenTelemetry's own package: for each profile its type and unit, and for each sample its CPU, its
+    task, its stack and its value. What has no CPU or no task has None."""
     from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
 
-    for texts in sorted(Path("texts").iterdir()):
-        data = ProfilesData.FromString((texts / "otlp").read_bytes())
-        tables = data.dictionary
-        text = tables.string_table
+    data = ProfilesData.FromString(file.read_bytes())
+    tables = data.dictionary
+    text = tables.string_table
 
-        def attributes(sample):
-            all = [tables.attribute_table[at] for at in sample.attribute_indices]
-            return {text[one.key_strindex]: one.value.string_value or one.value.int_value for one in all}
+    def attributes(sample):
+        all = [tables.attribute_table[at] for at in sample.attribute_indices]
+        return {text[one.key_strindex]: one.value.string_value or one.value.int_value for one in all}
 
-        def frames(sample):
-            stack = tables.stack_table[sample.stack_index].location_indices
-            lines = [line for at in stack for line in tables.location_table[at].lines]
-            return [text[tables.function_table[line.function_index].name_strindex] for line in reversed(lines)]
+    def frames(sample):
+        stack = tables.stack_table[sample.stack_index].location_indices
+        lines = [line for at in stack for line in tables.location_table[at].lines]
+        return tuple(text[tables.function_table[line.function_index].name_strindex] for line in reversed(lines))
 
-        cpus, tasks = [Counter(), Counter()], Counter()
-        for resource in data.resource_profiles:
-            profile = resource.scope_profiles[0].profiles[0]
-            if text[profile.sample_type.type_strindex] != "samples":
-                return "the values are not samples"
+    for resource in data.resource_profiles:
+        for profile in resource.scope_profiles[0].profiles:
+            kind = (text[profile.sample_type.type_strindex], text[profile.sample_type.unit_strindex])
             for sample in profile.samples:
-                about, stack = attributes(sample), frames(sample)
-                cpus[about["cpu.logical_number"]][tuple(stack)] += sample.values[0]
-                tasks[tuple([about["thread.name"]] + stack if "thread.name" in about else stack)] += sample.values[0]
+                about = attributes(sample)
+                place = (about.get("cpu.logical_number"), about.get("thread.name"))
+                yield kind, *place, frames(sample), sample.values[0]
+
+
+def otlp():
+    """The stacks of each CPU and task with their counts, and the hits with their weights and numbers."""
+    for texts in sorted(Path("texts").iterdir()):
+        cpus, tasks = [Counter(), Counter()], Counter()
+        for kind, cpu, task, stack, value in decoded(texts / "otlp"):
+            if kind != ("samples", "count"):
+                return f"{texts}: the values are {kind}"
+            cpus[cpu][stack] += value
+            tasks[(task, *stack) if task else stack] += value
         must = [folded(texts / f"cpu-{cpu}") for cpu in range(2)] + [folded(texts / "task")]
         if cpus + [tasks] != must:
             return f"{texts}: {cpus + [tasks]}, by folded {must}"
+        if not (texts / "hits").exists():
+            continue
+        found = defaultdict(Counter)
+        for kind, cpu, task, stack, value in decoded(texts / "hits-otlp"):
+            if (task is None) != (stack in [("[lost]",), ("[not recorded]",)]):
+                return f"{texts}: {stack} is of the task {task}"
+            found[kind][stack] += value
+            if kind == ("block.read", "nanoseconds") and cpu is not None:
+                found[cpu][stack] += value
+        must = {("block.read", "nanoseconds"): folded(texts / "hits"), ("hits", "count"): folded(texts / "hits-count")}
+        must |= {cpu: folded(texts / f"hits-cpu-{cpu}") for cpu in range(2)}
+        if found != must:
+            return f"{texts}: {dict(found)}, by folded {must}"
     return None
 
 

@@ -1,8 +1,8 @@
 //! `export --event NAME`: the recorded hits of a point, or the heap, for other viewers. Stage: command line.
 //!
 //! In: a profile with events. Out: a profile with several values for each stack: hits and weight, or what was allocated
-//! and what of it was not freed; for viewers that show time, each hit at its time. The values of a point are scaled to
-//! its exact totals; those of a heap are estimates.
+//! and what of it was not freed; for viewers that show time, and for engines, each hit at its time. The values of a
+//! point are scaled to its exact totals; those of a heap are estimates.
 
 use super::args::{Export, Viewer};
 use super::compat::Output;
@@ -35,16 +35,16 @@ use std::io::{self, Write};
 pub fn run(args: &Export, name: &str) -> Result<u8, Error> {
     let (input, choice) = (&args.input, &args.choice);
     event::refuse(choice)?;
+    let is_heap = [ALLOC, LIVE].contains(&name);
     match args.to {
         Viewer::Pprof | Viewer::Speedscope => {}
         Viewer::Firefox | Viewer::Perfetto => return over_time(args, name),
+        #[cfg(feature = "otlp")]
+        Viewer::Otlp if is_heap => {}
         #[cfg(any(feature = "parquet", feature = "otlp"))]
-        _ => {
-            let todo = "--event works with --to firefox, perfetto, pprof and speedscope; this viewer gets samples only";
-            return Err(Error::Usage(todo.to_owned()));
-        }
+        _ => return over_time(args, name),
     }
-    if [ALLOC, LIVE].contains(&name) {
+    if is_heap {
         refuse_cpus(choice, "the export of a heap, which has what was not freed")?;
         let opened = load::open_any(input, choice, Output::Other, |select| HeapTally::new(select.clone(), By::None))?;
         let allocs = point(&opened.profile, &input.file, ALLOC)?;
@@ -61,6 +61,14 @@ pub fn run(args: &Export, name: &str) -> Result<u8, Error> {
             beside: Vec::new(),
             period: tally.mean_bytes.map(|mean| ("space", "bytes", mean)),
         };
+        #[cfg(feature = "otlp")]
+        if args.to == Viewer::Otlp {
+            let stacks: Vec<StackId> = values.rows.iter().map(|(stack, _)| *stack).collect();
+            let live = Hits::of_heap(tally, false);
+            return drawn(args, &opened, (&live, &stacks), |shown, out| {
+                export::otlp::events::heap(shown, &values, out)
+            });
+        }
         return written(args, &opened, &values);
     }
     let name = &probe_names::in_file(input, name)?;
@@ -98,10 +106,26 @@ fn over_time(args: &Export, name: &str) -> Result<u8, Error> {
     let name = opened.names.shown(name);
     let (point, account) = asked(&opened.profile, &input.file, name, &opened.select)?;
     Talk { quiet: input.quiet }.say(account);
-    let hits = opened.consumer.hits(name, &point, &opened.select, false);
+    let of = |of_hits| opened.consumer.hits(name, &point, &opened.select, of_hits);
+    let hits = of(false);
+    #[cfg(feature = "parquet")]
+    if args.to == Viewer::Parquet {
+        return tables(args, &opened, (&hits, &of(true)));
+    }
     drawn(args, &opened, (&hits, &[]), |shown, out| match args.to {
         Viewer::Firefox => export::firefox::hits::write(shown, &hits, out),
+        #[cfg(feature = "otlp")]
+        Viewer::Otlp => export::otlp::events::point(shown, (&hits, &of(true)), unit_of(&point.unit), out),
         _ => export::perfetto::hits::write(shown, &hits, out),
+    })
+}
+
+/// For engines: each hit by its weight and by number.
+#[cfg(feature = "parquet")]
+fn tables<C>(args: &Export, opened: &Opened<C>, (weights, counts): (&Hits, &Hits)) -> Result<u8, Error> {
+    with_input(args, opened, (weights, &[]), |shown| {
+        let event = Some(export::parquet::hits::OfPoint { weights, counts });
+        single::tables(args, (shown, &opened.profile), event)
     })
 }
 
@@ -112,7 +136,11 @@ fn live_over_time(args: &Export) -> Result<u8, Error> {
     let opened = load::open_any(input, choice, Output::Other, |select| HeapTally::new(select.clone(), By::None))?;
     let (allocs, tally) = (point(&opened.profile, &input.file, ALLOC)?, &opened.consumer);
     Talk { quiet: input.quiet }.say(account_of_live(tally, &allocs, &frees(&opened.profile)));
-    let (hits, rows) = (Hits::of_heap(tally), tally.by_stack());
+    #[cfg(feature = "parquet")]
+    if args.to == Viewer::Parquet {
+        return tables(args, &opened, (&Hits::of_heap(tally, false), &Hits::of_heap(tally, true)));
+    }
+    let (hits, rows) = (Hits::of_heap(tally, false).in_one_task(), tally.by_stack());
     let stacks: Vec<StackId> = rows.keys().copied().collect();
     drawn(args, &opened, (&hits, &stacks), |shown, out| match args.to {
         Viewer::Firefox => export::firefox::hits::write(shown, &hits, out),
@@ -126,13 +154,25 @@ fn drawn<C>(
     hits: (&Hits, &[StackId]),
     write: impl FnOnce(&export::Input<'_>, &mut dyn Write) -> io::Result<()>,
 ) -> Result<u8, Error> {
+    with_input(args, opened, hits, |shown| {
+        with_output(&args.input, |out| write(shown, out).map_err(|error| write_failed(&args.input, error)))
+    })
+}
+
+/// Calls `write` with what the exporters need of these hits, and of other stacks.
+fn with_input<C>(
+    args: &Export,
+    opened: &Opened<C>,
+    hits: (&Hits, &[StackId]),
+    write: impl FnOnce(&export::Input<'_>) -> Result<(), Error>,
+) -> Result<u8, Error> {
     let input = &args.input;
     let mut tracks = Tracks::new(opened.select.clone());
     tracks.tasks.clone_from(&hits.0.tasks);
     let about = (single::clock(opened, input)?, &input.file[..], &input.syms[..]);
     let names = (&opened.stacks, &opened.symbols, &opened.select);
     let shown = export::Input::of_hits(&tracks, hits, names, &opened.profile, about);
-    with_output(input, |out| write(&shown, out).map_err(|error| write_failed(input, error)))?;
+    write(&shown)?;
     Ok(opened.exit_code(input.limits(), hits.0.hits.len()))
 }
 

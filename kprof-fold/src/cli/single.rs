@@ -101,7 +101,7 @@ pub fn export(args: &Export) -> Result<u8, Error> {
     let input = export::Input::new(&opened.consumer, names, &opened.profile, about);
     #[cfg(feature = "parquet")]
     if args.to == Viewer::Parquet {
-        tables(args, &input, &opened.profile)?;
+        tables(args, (&input, &opened.profile), None)?;
         return Ok(opened.exit_code(args.input.limits(), opened.consumer.len()));
     }
     with_output(&args.input, |out| {
@@ -120,15 +120,32 @@ pub fn export(args: &Export) -> Result<u8, Error> {
     Ok(code)
 }
 
-/// Writes each table to a file of its own in the folder of `-o`.
+/// Writes each table to a file of its own in the folder of `-o`: those of the samples, or of the hits of a point.
+///
+/// # Errors
+/// If there is no folder, the folder has tables of the other kind, or a table cannot be written.
 #[cfg(feature = "parquet")]
-fn tables(args: &Export, input: &export::Input<'_>, profile: &crate::profile::Profile) -> Result<(), Error> {
+pub(super) fn tables(
+    args: &Export,
+    (input, profile): (&export::Input<'_>, &crate::profile::Profile),
+    event: Option<export::parquet::hits::OfPoint<'_>>,
+) -> Result<(), Error> {
     let Some(folder) = args.input.output.as_deref().filter(|folder| *folder != "-") else {
         return Err(Error::Usage("--to parquet writes several files: give their folder with -o".to_owned()));
     };
     std::fs::create_dir_all(folder).map_err(|error| Error::io(folder, "create", error))?;
-    let about = export::parquet::About { machine: &args.machine, build: args.build.as_deref() };
-    for table in export::parquet::TABLES {
+    let (tables, [own, other]) = match event.is_some() {
+        true => (export::parquet::TABLES_OF_HITS, ["hits", "samples"]),
+        false => (export::parquet::TABLES, ["samples", "hits"]),
+    };
+    // Both kinds have tables of stacks and frames, and those of one do not have what the other one needs.
+    if std::path::Path::new(folder).join(format!("{other}.parquet")).exists() {
+        let why =
+            format!("has the table {other}, whose stacks would be replaced by those of {own}: give another folder");
+        return Err(Error::unusable(folder, why));
+    }
+    let about = export::parquet::About { machine: &args.machine, build: args.build.as_deref(), event };
+    for table in tables {
         let file = format!("{folder}/{table}.parquet");
         put(Some(&file), args.input.quiet, &args.input.files(), |out| {
             let done = export::parquet::write(table, (input, profile, &about), out);

@@ -76,7 +76,7 @@ impl HeapTally {
             if of_allocations {
                 most = most.max(estimate.allocations);
             }
-            let group = groups.binary_search_by(|one| one.as_str().cmp(group)).unwrap_or(0) as u32;
+            let group = groups.binary_search_by(|one| one.cmp(&group)).unwrap_or(0) as u32;
             rows.entry((stack, group)).or_default().add(&amount(estimate));
             all.add(&amount(estimate));
         }

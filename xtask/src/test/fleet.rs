@@ -1,10 +1,11 @@
 //! Runs the queries of docs/fleet.md with DuckDB and with Spark, over the tables of 500 generated profiles. Each result
 //! must be what `report` and `folded` say of the same profiles. OpenTelemetry's package for Python decodes what `export
-//! --to otlp` writes.
+//! --to otlp` writes. The same with `--event` for every fifth profile.
 //!
 //! The engines are Python packages under target/python; Spark needs a Java runtime, which is installed where it is
 //! missing. `xtask/readers/fleet.py` reads the page and the texts that are made here.
 
+mod hits;
 mod profiles;
 
 use std::path::Path;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
+use super::cargo::count_tests;
 use super::{Context, Outcome, python};
 use crate::build;
 use crate::run;
@@ -23,6 +25,8 @@ use profiles::Profile;
 const LIMIT: Duration = Duration::from_secs(1200);
 /// How many profiles are generated.
 const PROFILES: u64 = 500;
+/// Of one of so many the hits of a point are exported too.
+const WITH_HITS: u64 = 5;
 
 /// Runs the group.
 pub fn run(context: &mut Context) -> Result<Outcome> {
@@ -35,6 +39,10 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     }
     let fold = build::tool_with("kprof-fold", "parquet,otlp")?;
     (0..PROFILES).try_for_each(|number| make(&fold, &folder, number))?;
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut tests = Command::new(cargo);
+    tests.args(["test", "--quiet", "--package", "kprof-fold", "--features", "parquet,otlp", "--test", "event_tables"]);
+    count_tests(&mut outcome, "tables and OpenTelemetry's profiles of events", tests.current_dir(&root))?;
     let java = tools::program("java", "default-jre-headless", context.install);
     for (engine, missing) in [("otlp", None), ("duckdb", None), ("spark", java.err())] {
         if let Some(reason) = missing {
@@ -79,6 +87,16 @@ fn make(fold: &Path, folder: &Path, number: u64) -> Result<()> {
     for second in 0..profiles::SECONDS {
         let [from, to] = [second, second + 1].map(|second| second.to_string());
         run(&["folded", "--between", &from, &to], &texts.join(format!("second-{second}")))?;
+    }
+    if number.is_multiple_of(WITH_HITS) {
+        let of = |words: &[&str], output: &Path| run(&[words, &["--event", hits::POINT]].concat(), output);
+        of(&tables, &day.join(format!("hits{number:03}")))?;
+        of(&["export", "--to", "otlp"], &texts.join("hits-otlp"))?;
+        of(&["folded"], &texts.join("hits"))?;
+        of(&["folded", "--count"], &texts.join("hits-count"))?;
+        for cpu in 0..profiles::CPUS {
+            of(&["folded", "--cpu", &cpu.to_string()], &texts.join(format!("hits-cpu-{cpu}")))?;
+        }
     }
     Ok(())
 }

@@ -12,8 +12,8 @@ pub struct Choice {
     /// Only these CPUs, such as 1,3
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub cpu: Vec<u32>,
-    /// The recorded hits of this point instead of the samples, by their weight (not with lockups, doctor, and exports
-    /// for databases); heap.live: allocations that were not freed
+    /// The recorded hits of this point instead of the samples, by their weight (not with lockups and doctor);
+    /// heap.live: allocations that were not freed
     #[arg(long, value_name = "NAME")]
     pub event: Option<String>,
     /// With --event: the number of hits instead of their weight

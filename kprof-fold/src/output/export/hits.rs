@@ -7,7 +7,7 @@
 use super::lost_name;
 use crate::amount::factor;
 use crate::events::{EventTally, Scaled};
-use crate::heap::{HeapTally, Unfreed};
+use crate::heap::{HeapTally, Made};
 use crate::output::folded::NOT_RECORDED;
 use crate::output::script_events::{EventLog, One};
 use crate::points::Point;
@@ -61,21 +61,29 @@ pub struct Hits {
 }
 
 impl Hits {
-    /// The allocations that were not freed, at the times at which they were made, with the bytes for which they stand.
-    /// The bytes of a stack are those of the folded stacks. They are not shown by CPU or task.
-    pub fn of_heap(tally: &HeapTally) -> Self {
+    /// The allocations that were not freed, at the times at which they were made, with the bytes for which they stand,
+    /// or with how many allocations. The sum of a stack is that of the folded stacks.
+    pub fn of_heap(tally: &HeapTally, of_allocations: bool) -> Self {
         let mut sums = BTreeMap::<StackId, (f64, u64)>::new();
-        let mut hit = |one: &Unfreed| {
-            let (sum, end) = sums.entry(one.stack).or_default();
-            *sum += one.bytes;
+        let mut hit = |(boot, made): &(usize, Made)| {
+            let Made { tsc, cpu, task, stack, weight, estimate } = *made;
+            let (sum, end) = sums.entry(stack).or_default();
+            *sum += if of_allocations { estimate.allocations } else { estimate.bytes };
             let stands_for = sum.round() as u64 - std::mem::replace(end, sum.round() as u64);
-            let (boot, cpu, weight) = (one.boot as u32, None, stands_for);
-            let Unfreed { tsc, stack, .. } = *one;
-            Hit { boot, cpu, tsc, task: 0, stack, weight, stands_for, arguments: Arguments::default() }
+            let (boot, cpu, arguments) = (*boot as u32, Some(cpu), Arguments::default());
+            Hit { boot, cpu, tsc, task, stack, weight, stands_for, arguments }
         };
         let hits = tally.made().iter().map(&mut hit).collect();
-        let (name, unit, tasks) = (LIVE.to_owned(), "bytes".to_owned(), vec![LIVE.to_owned()]);
+        let tasks = tally.tasks.iter().map(|task| visible(task).into_owned()).collect();
+        let (name, unit) = (LIVE.to_owned(), "bytes".to_owned());
         Self { name, unit, values: Vec::new(), tasks, hits, beside: Vec::new() }
+    }
+
+    /// The same, not by CPU and task: all in one task with the name of the point.
+    pub fn in_one_task(mut self) -> Self {
+        self.tasks = vec![self.name.clone()];
+        self.hits.iter_mut().for_each(|hit| (hit.cpu, hit.task) = (None, 0));
+        self
     }
 
     /// The nanoseconds from the beginning and from the end of the time that a hit has taken until it was recorded.
@@ -102,6 +110,11 @@ impl HitLog {
     /// A log of the hits of the point with this name that `select` asks for.
     pub fn new(select: Select, point: &str) -> Self {
         Self { log: EventLog::new(select.clone(), point), tally: EventTally::new(select, point, By::None) }
+    }
+
+    /// The same hits by stack.
+    pub fn tally(&self) -> &EventTally {
+        &self.tally
     }
 
     /// The hits, scaled to the account of the point. With `of_hits` each stands for a number of hits, not for a weight.

@@ -2,10 +2,13 @@
 //!
 //! In: the samples of each CPU. Out: a `ProfilesData` message: a profile for each CPU, with a sample for each stack and
 //! task and its count, and at the end the dictionary that all of them refer to. Lost samples are a sample of the
-//! function `[lost]`. Concatenated messages are one message, so that only the counts of one CPU are in memory.
+//! function `[lost]`. Concatenated messages are one message, so that only the counts of one CPU are in memory. Hits of a
+//! point: `events.rs`.
 //!
 //! Source of the form: `opentelemetry/proto/profiles/v1development/profiles.proto`. The first entry of each table of
 //! the dictionary stands for "none".
+
+pub mod events;
 
 use super::Input;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value::Value};
@@ -25,12 +28,14 @@ use std::io::{self, Write};
 pub fn write(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut made = Made::new(input);
     for cpu in input.cpus() {
-        let resource_profiles = vec![made.cpu(cpu)];
-        out.write_all(&ProfilesData { resource_profiles, dictionary: None }.encode_to_vec())?;
+        let rows = made.cpu(cpu);
+        made.profiles(&[("samples", "count")], ("time", "nanoseconds", input.period_ns), rows, out)?;
     }
-    let dictionary = Some(made.dictionary);
-    out.write_all(&ProfilesData { resource_profiles: Vec::new(), dictionary }.encode_to_vec())
+    made.end(out)
 }
+
+/// A sample: its stack, its attributes, and a value for each type.
+type Row = (i32, Vec<i32>, Vec<i64>);
 
 /// The dictionary that is being made.
 struct Made<'a> {
@@ -70,39 +75,73 @@ impl<'a> Made<'a> {
         made
     }
 
-    /// The profile of a CPU.
-    fn cpu(&mut self, (boot, cpu): (u32, u32)) -> ResourceProfiles {
+    /// The samples of a CPU.
+    fn cpu(&mut self, (boot, cpu): (u32, u32)) -> Vec<Row> {
         let mut counts: BTreeMap<(u32, u32), i64> = BTreeMap::new();
         let tracks = self.input.tracks.tracks.iter().filter(|track| (track.boot, track.cpu) == (boot, cpu));
         for sample in tracks.flat_map(|track| track.samples()) {
             *counts.entry((sample.stack, sample.task)).or_default() += 1;
         }
-        let number = self.attribute("cpu.logical_number", Value::IntValue(i64::from(cpu)));
-        let mut samples: Vec<Sample> = Vec::with_capacity(counts.len() + 1);
+        let number = self.cpu_number(u64::from(cpu));
+        let mut rows: Vec<Row> = Vec::with_capacity(counts.len() + 1);
         for ((stack, task), count) in counts {
-            let (stack_index, task) = (self.stack(stack), self.task(task));
-            let attribute_indices = vec![number, task];
-            samples.push(Sample { stack_index, attribute_indices, values: vec![count], ..Sample::default() });
+            rows.push((self.stack(stack), vec![number, self.task(task)], vec![count]));
         }
         let lost = self.input.losses_of((boot, cpu)).fold(0u64, |sum, loss| sum.saturating_add(loss.samples));
         if lost > 0 {
-            let (stack_index, values) = (self.lost(), vec![i64::try_from(lost).unwrap_or(i64::MAX)]);
-            samples.push(Sample { stack_index, attribute_indices: vec![number], values, ..Sample::default() });
+            rows.push((self.named(self.input.lost), vec![number], vec![signed(lost)]));
         }
-        let profile = Profile {
-            sample_type: Some(ValueType { type_strindex: self.text("samples"), unit_strindex: self.text("count") }),
-            period_type: Some(ValueType { type_strindex: self.text("time"), unit_strindex: self.text("nanoseconds") }),
-            period: self.input.period_ns as i64,
-            samples,
-            ..Profile::default()
-        };
+        rows
+    }
+
+    /// Writes a profile for each type of value, `(name, unit)`. `period` is what is sampled, its unit, and how much of
+    /// it lies between two samples.
+    fn profiles(
+        &mut self,
+        types: &[(&str, &str)],
+        (kind, unit, period): (&str, &str, u64),
+        rows: Vec<Row>,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let period_type = (period > 0).then(|| self.value_type(kind, unit));
+        let mut profiles = Vec::new();
+        for (at, (kind, unit)) in types.iter().enumerate() {
+            let sample = |(stack, attributes, values): &Row| Sample {
+                stack_index: *stack,
+                attribute_indices: attributes.clone(),
+                values: vec![values[at]],
+                ..Sample::default()
+            };
+            profiles.push(Profile {
+                sample_type: Some(self.value_type(kind, unit)),
+                period_type,
+                period: signed(period),
+                samples: rows.iter().filter(|(.., values)| values[at] > 0).map(sample).collect(),
+                ..Profile::default()
+            });
+        }
         let (name, version) = ("kprof-fold".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
         let scope = Some(InstrumentationScope { name, version, ..InstrumentationScope::default() });
         let service = any(Value::StringValue("kernel".to_owned()));
         let attributes = vec![KeyValue { key: "service.name".to_owned(), value: service, ..KeyValue::default() }];
         let resource = Some(Resource { attributes, ..Resource::default() });
-        let scope_profiles = vec![ScopeProfiles { scope, profiles: vec![profile], ..ScopeProfiles::default() }];
-        ResourceProfiles { resource, scope_profiles, ..ResourceProfiles::default() }
+        let scope_profiles = vec![ScopeProfiles { scope, profiles, ..ScopeProfiles::default() }];
+        let resource_profiles = vec![ResourceProfiles { resource, scope_profiles, ..ResourceProfiles::default() }];
+        out.write_all(&ProfilesData { resource_profiles, dictionary: None }.encode_to_vec())
+    }
+
+    /// Writes the dictionary.
+    fn end(self, out: &mut dyn Write) -> io::Result<()> {
+        let dictionary = Some(self.dictionary);
+        out.write_all(&ProfilesData { resource_profiles: Vec::new(), dictionary }.encode_to_vec())
+    }
+
+    fn value_type(&mut self, kind: &str, unit: &str) -> ValueType {
+        ValueType { type_strindex: self.text(kind), unit_strindex: self.text(unit) }
+    }
+
+    fn cpu_number(&mut self, cpu: u64) -> i32 {
+        self.attribute("cpu.logical_number", Value::IntValue(signed(cpu)))
     }
 
     fn text(&mut self, text: &str) -> i32 {
@@ -176,12 +215,17 @@ impl<'a> Made<'a> {
         number
     }
 
-    fn lost(&mut self) -> i32 {
-        let function_index = self.function(self.input.lost, "");
+    /// The stack of a function that stands for something besides.
+    fn named(&mut self, name: &str) -> i32 {
+        let function_index = self.function(name, "");
         let lines = vec![Line { function_index, line: 0, column: 0 }];
         let location = push(&mut self.dictionary.location_table, Location { lines, ..Location::default() });
         push(&mut self.dictionary.stack_table, Stack { location_indices: vec![location] })
     }
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 fn any(value: Value) -> Option<AnyValue> {

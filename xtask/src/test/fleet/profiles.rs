@@ -1,12 +1,14 @@
 //! Generated profiles of a fleet of machines, the same in every run.
 //!
 //! In: a number. Out: a profile in the text form and its symbols. Machines, builds and seconds differ in what they
-//! spend their time on; some CPUs lose samples; the builds have their functions at other addresses.
+//! spend their time on; some CPUs lose samples; the builds have their functions at other addresses. Each profile also
+//! has hits of a point.
 
 use std::fmt::Write as _;
 
 use kprof_format::checksum::Crc32;
 
+use super::hits;
 use crate::bench::Random;
 
 /// CPUs of each machine.
@@ -80,8 +82,14 @@ impl Profile {
                  recorded={count} delivered={count}\n{samples}",
                 count + lost
             );
-            let crc = Crc32::of_batch(&boot).with(batch.as_bytes()).end();
-            let _ = writeln!(text, "{batch}# end cpu={cpu} to={words} samples={count} crc={crc:08x}");
+            text += &sealed(&boot, &batch, &format!("cpu={cpu} to={words} samples={count}"));
+        }
+        let stack = |number: u64| self.frames(number as usize);
+        let (account, cpus) = hits::lines(&mut random, self.number / 5 % 2 == 1, &stack);
+        text += &sealed(&boot, &format!("# batch cpu=meta from=0 to=60\n{account}"), "cpu=meta to=60");
+        for ((lines, count), cpu) in cpus.iter().zip(0..) {
+            let batch = format!("# batch cpu=event-{cpu} from=0 to=60\n{lines}");
+            text += &sealed(&boot, &batch, &format!("cpu=event-{cpu} to=60 samples={count}"));
         }
         text
     }
@@ -92,22 +100,31 @@ impl Profile {
         let usual = [self.number % MACHINES, 2 * (self.number / MACHINES % 2) + 1, 6 + second % 2];
         let drawn = random.below(STACKS.len() as u64 + 3);
         let stack = usual.get((drawn as usize).wrapping_sub(STACKS.len())).copied().unwrap_or(drawn);
-        let (frames, facts) = STACKS[stack as usize];
         let task = ["init", "sh", "a%20b"][random.below(3) as usize];
         // The first sample of both CPUs is at time 0.
         let tsc = tick * 1_000_000 / HZ + if tick > 0 { random.below(5_000) } else { 0 };
-        let mut line = format!("{task} {cpu} {tsc:x}");
+        format!("{task} {cpu} {tsc:x}{}\n", self.frames(stack as usize))
+    }
+
+    /// The words of a stack, innermost first, each after a space.
+    fn frames(&self, stack: usize) -> String {
+        let ((frames, facts), mut words) = (STACKS[stack], String::new());
         for (at, frame) in frames.iter().rev().enumerate() {
             let word = match *frame {
                 "interrupt" => MARKER | 0x121,
                 "syscall" => MARKER | 0x300,
                 function => self.address(function) + 0x10,
             };
-            let _ = write!(line, " {word:x}");
+            let _ = write!(words, " {word:x}");
             if at == 0 && facts > 0 {
-                let _ = write!(line, " {:x}", MARKER | facts);
+                let _ = write!(words, " {:x}", MARKER | facts);
             }
         }
-        line + "\n"
+        words
     }
+}
+
+/// A batch with its end and its checksum.
+fn sealed(boot: &str, batch: &str, end: &str) -> String {
+    format!("{batch}# end {end} crc={:08x}\n", Crc32::of_batch(boot).with(batch.as_bytes()).end())
 }
