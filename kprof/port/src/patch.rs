@@ -140,6 +140,8 @@ mod tests {
     const CODE: u64 = 0xffff_ffff_8020_2123;
     const MEMORY: u64 = 0x4020_2123;
     const OFFSET: u64 = 0x1_0000_0000;
+    /// A flag of large pages that is among the bits of a small page's address.
+    const LARGE_PAT: u64 = 1 << 12;
     /// The pages: 4 KiB, 2 MiB, 1 GiB.
     const SIZES: [u32; 3] = [12, 21, 30];
 
@@ -168,7 +170,7 @@ mod tests {
             for level in (1..=self.levels).rev() {
                 let (shift, index) = (3 + 9 * level, (address >> (3 + 9 * level) & 0x1ff) as usize);
                 if shift == size {
-                    let large = if level > 1 { PageTableFlags::HUGE_PAGE.bits() } else { 0 };
+                    let large = if level > 1 { PageTableFlags::HUGE_PAGE.bits() | LARGE_PAT } else { 0 };
                     self.all[table].0[index] = MEMORY >> size << size | flags | large;
                     break;
                 }

@@ -72,15 +72,22 @@ pub fn work(round: u64) {
     if round != ROUND {
         return;
     }
-    let (mut memory, control) =
-        ([0; COMMAND_BYTES], |line: &[u8]| tell(PROFILER.open_control(0).write(line).map(drop)));
+    let mut memory = [0; COMMAND_BYTES];
+    let command = match command(&mut memory) {
+        Ok(command) => command,
+        Err(why) => return tell(Err(why)),
+    };
+    let control = |line: &[u8]| PROFILER.open_control(0).write(line).map(drop);
     let before = primes();
-    control(command(&mut memory));
+    let put = control(command);
+    if put.is_err() {
+        return tell(put);
+    }
     let with = primes();
     interrupts::int3();
-    control(b"unprobe all");
+    tell(control(b"unprobe all"));
     let after = primes();
-    control(b"flush");
+    tell(control(b"flush"));
     let own = OWN_BREAKPOINTS.load(Relaxed);
     let _ = writeln!(Log, "bare: (calls, primes): {before:?}, with a probe {with:?}, then {after:?}; {own} own int3");
 }
@@ -91,10 +98,14 @@ fn primes() -> (u32, u32) {
 }
 
 /// The machine's command line, by QEMU's fw_cfg (item 0x15). It ends with a 0.
-fn command(memory: &mut [u8; COMMAND_BYTES]) -> &[u8] {
+fn command(memory: &mut [u8; COMMAND_BYTES]) -> Result<&[u8], &'static str> {
     // SAFETY: an index register and its data, which nothing else uses.
     unsafe { Port::<u16>::new(0x510).write(0x15) };
     // SAFETY: the same.
     memory.fill_with(|| unsafe { Port::new(0x511).read() });
-    memory.split(|byte| *byte == 0).next().unwrap_or_default()
+    match memory.iter().position(|byte| *byte == 0) {
+        None => Err("there is no probe: the machine's command line is longer than 255 bytes"),
+        Some(0) => Err("there is no probe: give the machine its command (QEMU: -append 'probe ADDRESS EXIT...')"),
+        Some(end) => Ok(&memory[..end]),
+    }
 }
