@@ -2,7 +2,8 @@
 //!
 //! In: the places of the kernel, patterns of names, a command. Out: a probe on each function that is meant, until the
 //! command has ended; then a table of the calls and their times. Runs in: user process. The probes are removed at every
-//! end: by `unprobe all` before the counts are read, and by the kernel, with the lease, if this process is killed.
+//! end: by `unprobe lease` before the counts are read, and by the kernel, with the lease, if this process is killed. A
+//! probe that was there before is not put once more and stays; its calls are counted.
 
 use super::account::Account;
 use super::options::Record;
@@ -17,9 +18,10 @@ use crate::source::Source;
 use crate::source::kprof_device::KprofDevice;
 use crate::source::told::WakeAt;
 use crate::system::System;
-use kprof_format::command::{Command, Verb};
+use kprof_format::command::{Command, Removed, Verb};
 use kprof_format::point::PointState;
 use kprof_format::probe::{POINT_PREFIX, PointName, address_of_point};
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -43,7 +45,7 @@ pub struct Probing {
 ///
 /// # Errors
 /// [`Failed`]: the places cannot be used, the kernel refuses a probe, the session's error, or why the command cannot be
-/// started. There is no probe left in any case.
+/// started. None of its probes is left in any case.
 pub fn probe<S: System>(
     system: &mut S,
     wanted: &Record,
@@ -53,15 +55,23 @@ pub fn probe<S: System>(
 ) -> Result<u8, Failed> {
     let places = Places::read(&probing.places)?;
     let chosen = places.chosen(&probing.patterns)?;
-    let slide = places.slide(&observed(system, &wanted.scheme)?, probing.force)?;
+    let ctl = observed(system, &wanted.scheme)?;
+    let slide = places.slide(&ctl, probing.force)?;
+    let others: BTreeSet<u64> = probes_of(&ctl).map(|(address, _)| address).collect();
+    let has_probe = |function: &Function| others.contains(&function.address.wrapping_add(slide));
+    let (before, new): (Vec<&Function>, Vec<&Function>) = chosen.iter().partition(|function| has_probe(function));
+    if let Some(first) = before.first().filter(|_| !probing.asked.is_empty()) {
+        let why = "has a probe already, which asks for other arguments and conditions; remove it, or leave it out";
+        return Err(Error::Usage(format!("{} {why}", first.name)).into());
+    }
     let recording = probing.is_recording.then(|| format!("{} {POINT_PREFIX}* {}", Verb::Event, PointState::Record));
-    let probes = chosen.iter().map(|function| command(function, slide, &probing.asked));
+    let probes = new.into_iter().map(|function| command(function, slide, &probing.asked));
     let commands = std::iter::once(Command::Lease.to_string()).chain(recording).chain(probes).collect();
-    let last_commands = vec![Command::Unprobe(None).to_string()];
+    let last_commands = vec![Command::Unprobe(Removed::OfLease).to_string()];
     let options = Options { commands, last_commands, ..wanted.options.clone() };
     let run = run(system, &Record { options, ..wanted.clone() }, signals, &WakeAt::default(), |_, _, _| {})?;
     // If the terminal is gone, the command has run nevertheless.
-    let _ = write(talk, &chosen, slide, &run);
+    let _ = write(talk, &chosen, slide, &run).and_then(|()| write_before(talk, &before));
     if probing.is_recording {
         let _ = write_recorded(talk, &wanted.options.output, &run);
     }
@@ -83,9 +93,7 @@ pub fn list<S: System>(
     let ctl = observed(system, scheme)?;
     let places = places.map(Places::read).transpose()?;
     let slide = places.as_ref().map(|places| places.slide(&ctl, force)).transpose()?.unwrap_or(0);
-    let mut probes: Vec<(u64, &str)> =
-        ctl.points().filter_map(|(name, _, state)| Some((address_of_point(name)?, state))).collect();
-    probes.retain(|(_, state)| PointState::of(state) != Some(PointState::Off));
+    let mut probes: Vec<(u64, &str)> = probes_of(&ctl).collect();
     probes.sort_unstable();
     let name = |address: u64| places.as_ref()?.name(address.wrapping_sub(slide));
     let mut text = String::from(if probes.is_empty() {
@@ -99,6 +107,12 @@ pub fn list<S: System>(
     // A closed pipe is no error of the kernel.
     let _ = out.write_all(text.as_bytes());
     Ok(())
+}
+
+/// The addresses of the functions that have a probe, and the states of their points.
+fn probes_of(ctl: &Ctl) -> impl Iterator<Item = (u64, &str)> {
+    let probes = ctl.points().filter_map(|(name, _, state)| Some((address_of_point(name)?, state)));
+    probes.filter(|(_, state)| PointState::of(state) != Some(PointState::Off))
 }
 
 fn observed<S: System>(system: &mut S, scheme: &Path) -> Result<Ctl, Error> {
@@ -123,6 +137,15 @@ fn write_recorded(out: &mut impl Write, file: &Path, run: &Run) -> io::Result<()
         writeln!(out, "the account does not balance: {sentence}")?;
     }
     Ok(())
+}
+
+/// Says which functions had a probe before; nothing if none had.
+fn write_before(out: &mut impl Write, before: &[&Function]) -> io::Result<()> {
+    let Some(first) = before.first() else { return Ok(()) };
+    let (functions, their) = if before.len() == 1 { ("function", "it stays") } else { ("functions", "they stay") };
+    let (count, name) = (before.len(), &first.name);
+    let names = if count == 1 { name.clone() } else { format!("{name} and others") };
+    writeln!(out, "{count} {functions} had a probe before, which is not of this command: {their} ({names})")
 }
 
 /// Writes a row for each function that was called, the longest sum first.

@@ -48,7 +48,7 @@ fn probes_are_put_on_the_functions_that_are_meant_and_removed_before_the_counts_
             run(&system, &["probe", "--places", &file, "kernel::fs::*", "--", "sh", "-c", "sleep 0.05; exit 3"]);
         assert_eq!(ended.unwrap(), 3, "{talk}");
         let probes = ["probe ffffffff80200010 f 2a", "probe ffffffff80200100"];
-        let expected = ["flush", "lease", probes[0], probes[1], "unprobe all", "flush"];
+        let expected = ["flush", "lease", probes[0], probes[1], "unprobe lease", "flush"];
         assert_eq!(commands(&system), expected, "{talk}");
         let kernel = &system.0.borrow().kernel;
         assert!(kernel.probes.planted.is_empty() && !kernel.running);
@@ -77,11 +77,20 @@ fn a_recording_asks_for_records_before_the_probes_and_keeps_an_older_file() {
     let probe = "probe ffffffff80200010 f 2a args u64 if arg1 > 1";
     assert_eq!(
         commands(&system)[before + 1..before + 5],
-        ["lease", "event probe.* record", probe, "unprobe all"],
+        ["lease", "event probe.* record", probe, "unprobe lease"],
         "{talk}"
     );
     assert!(talk.contains(&format!("0 recorded hits of points to {output}, ")), "{talk}");
     assert_eq!(system.file(&format!("{output}.old")), first);
+}
+
+#[test]
+fn what_is_asked_of_a_function_that_has_a_probe_already_is_refused() {
+    let (system, _folder, file) = setup(PLACES);
+    system.0.borrow_mut().kernel.control(9, format!("probe {READ:x} f").as_bytes()).unwrap();
+    let words = ["probe", "--places", &file, "--if", "arg1 > 1", "fs::read", "--", "true"];
+    let failed = run(&system, &words).0.unwrap_err();
+    assert!(failed.to_string().contains("kernel::fs::read has a probe already"), "{failed}");
 }
 
 #[test]
@@ -114,11 +123,54 @@ fn calls_that_were_counted_before_are_not_counted_again() {
 }
 
 #[test]
+fn probes_of_others_are_not_put_again_and_stay_at_every_end() {
+    let by_hand = |system: &Simulated| {
+        let line = format!("probe {SERVE:x} 7");
+        system.0.borrow_mut().kernel.control(9, line.as_bytes()).unwrap();
+        // One that the work does not ask for.
+        system.0.borrow_mut().kernel.control(9, b"probe ffffffff80200333").unwrap();
+    };
+    let planted = |system: &Simulated| system.0.borrow().kernel.probes.planted.clone();
+    let (system, _folder, file) = setup(PLACES);
+    by_hand(&system);
+    let before = planted(&system);
+    let (ended, talk) = run(&system, &["probe", "--places", &file, "kernel::fs::*", "--", "sleep", "0.05"]);
+    assert_eq!(ended.unwrap(), 0, "{talk}");
+    assert_eq!(planted(&system), before, "with its own exits");
+    let expected = ["flush", "lease", "probe ffffffff80200010 f 2a", "unprobe lease", "flush"];
+    assert_eq!(commands(&system)[2..], expected, "{talk}");
+    assert!(talk.starts_with("probes on 2 functions, ") && talk.contains("  kernel::fs::serve\n"), "{talk}");
+    let said = "1 function had a probe before, which is not of this command: it stays (kernel::fs::serve)\n";
+    assert!(talk.ends_with(said), "{talk}");
+    // A command that cannot run, a refused probe, a kernel that takes no last command.
+    assert!(run(&system, &["probe", "--places", &file, "--", "/no/such/program"]).0.is_err());
+    assert_eq!(planted(&system), before);
+    system.0.borrow_mut().kernel.probes.refused = Some(0xffff_ffff_8020_0200);
+    assert!(run(&system, &["probe", "--places", &file, "--", "true"]).0.is_err());
+    assert_eq!(planted(&system), before);
+}
+
+#[test]
+fn a_probe_that_somebody_else_puts_meanwhile_stays() {
+    let (system, _folder, file) = setup(PLACES);
+    let mut is_put = false;
+    system.0.borrow_mut().on_pause = Box::new(move |kernel, _| {
+        if kernel.probes.planted.len() == 1 && !std::mem::replace(&mut is_put, true) {
+            kernel.control(9, format!("probe {READ:x} f 2a\nprobe {SERVE:x}").as_bytes()).unwrap();
+        }
+    });
+    let (ended, talk) = run(&system, &["probe", "--places", &file, "fs::read", "--", "sleep", "0.05"]);
+    assert_eq!(ended.unwrap(), 0, "{talk}");
+    assert_eq!(system.0.borrow().kernel.probes.addresses(), [READ, SERVE].into());
+    assert!(talk.starts_with("probes on 1 function, ") && !talk.contains("before"), "{talk}");
+}
+
+#[test]
 fn a_command_that_cannot_run_leaves_no_probe() {
     let (system, _folder, file) = setup(PLACES);
     let failed = run(&system, &["probe", "--places", &file, "--", "/no/such/program"]).0.unwrap_err();
     assert_eq!(failed.exit_code(), 127, "{failed}");
-    assert!(commands(&system).contains(&"unprobe all".to_owned()));
+    assert!(commands(&system).contains(&"unprobe lease".to_owned()));
     assert!(system.0.borrow().kernel.probes.planted.is_empty());
 }
 
@@ -147,14 +199,14 @@ fn a_signal_and_a_failed_session_remove_the_probes() {
     });
     let wanted = Record { scheme: SCHEME.into(), ..wanted(&["probe", "--places", &file]) };
     assert_eq!(record(&mut world, &wanted, &signals, &mut talk, false).unwrap(), 0);
-    assert_eq!(commands(&system)[5..], ["unprobe all", "flush"]);
+    assert_eq!(commands(&system)[5..], ["unprobe lease", "flush"]);
     assert!(String::from_utf8(talk).unwrap().starts_with("probes on 3 functions"));
 
     let (system, _folder, file) = setup(PLACES);
     system.0.borrow_mut().on_pause = Box::new(|kernel, _| kernel.is_gone = !kernel.probes.planted.is_empty());
     let failed = run(&system, &["probe", "--places", &file, "--", "sleep", "0.1"]).0.unwrap_err();
     assert!(failed.to_string().contains("the device is gone"), "{failed}");
-    assert!(commands(&system).contains(&"unprobe all".to_owned()));
+    assert!(commands(&system).contains(&"unprobe lease".to_owned()));
 }
 
 #[test]

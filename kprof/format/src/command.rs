@@ -10,7 +10,7 @@ use crate::point::{PointState, Points};
 use crate::table::table;
 pub use argument::{ArgumentType, ArgumentTypes, Condition, EXPECTED_CONDITION, MAX_CONDITIONS};
 use core::fmt;
-pub use probe::ProbePlaces;
+pub use probe::{ProbePlaces, Removed};
 
 /// Rates above this need `force`.
 pub const MAX_HZ: u32 = 20_000;
@@ -177,8 +177,8 @@ pub enum Command<'a> {
     Event(Points<'a>, PointState),
     /// `probe ADDRESS EXIT... args TYPE,... if CONDITION...`
     Probe(ProbePlaces<'a>),
-    /// `unprobe ADDRESS`, or `unprobe all` (`None`)
-    Unprobe(Option<u64>),
+    /// `unprobe ADDRESS`, `unprobe lease` or `unprobe all`
+    Unprobe(Removed),
     /// `ack STREAM POSITION`
     Ack(StreamName, u64),
     /// `wait MS`
@@ -234,8 +234,7 @@ impl fmt::Display for Command<'_> {
             Self::Ack(StreamName::Meta, position) => write!(f, "{verb} meta {position}"),
             Self::Event(points, state) => write!(f, "{verb} {} {state}", points.as_str()),
             Self::Probe(places) => write!(f, "{verb} {places}"),
-            Self::Unprobe(Some(address)) => write!(f, "{verb} {address:x}"),
-            Self::Unprobe(None) => word(f, "all"),
+            Self::Unprobe(removed) => write!(f, "{verb} {removed}"),
             Self::WaitMs(ms) => write!(f, "{verb} {ms}"),
         }
     }
@@ -343,10 +342,9 @@ impl<'a> Command<'a> {
                 event.ok_or(BadCommand::Value("event NAME off|count|record|every N|by-weight N"))
             }
             Verb::Probe => ProbePlaces::parse(rest).map(Self::Probe).ok_or(BadCommand::Value(probe::EXPECTED)),
-            Verb::Unprobe if rest == "all" => Ok(Self::Unprobe(None)),
-            Verb::Unprobe => probe::hex(rest)
-                .map(|address| Self::Unprobe(Some(address)))
-                .ok_or(BadCommand::Value("unprobe all, or unprobe ADDRESS, hexadecimal")),
+            Verb::Unprobe => Removed::parse(rest)
+                .map(Self::Unprobe)
+                .ok_or(BadCommand::Value("unprobe all, unprobe lease, or unprobe ADDRESS, hexadecimal")),
             Verb::Ack => ack(rest),
             Verb::Wait => rest
                 .parse()

@@ -40,9 +40,7 @@ pub(crate) fn undo_expired_lease(shared: &Shared, writer: &Writer<'_>) -> Result
         shared.note_cpus();
     }
     #[cfg(feature = "probes")]
-    if shared.probes.end_with_lease.swap(false, Ordering::Relaxed) {
-        shared.remove_probes(None);
-    }
+    shared.end_lease_of_probes();
     if lease.has_set_points() {
         // What was counted under the lease is written before the counts of others follow.
         shared.write_points();

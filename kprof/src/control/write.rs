@@ -11,6 +11,8 @@ use super::{OpenControl, lines, undo_expired_lease};
 use crate::arch::timestamp;
 use crate::config::Trigger;
 use crate::errors::{CommandError, ControlError, StreamName};
+#[cfg(feature = "probes")]
+use crate::format::command::Removed;
 use crate::format::command::{Command, Mode, Who};
 use crate::kernel::ControlDone;
 use crate::parts::{self, name};
@@ -290,8 +292,12 @@ impl Plan {
             #[cfg(feature = "probes")]
             Command::Probe(places) => shared.check_probe(places, &mut self.probes)?,
             #[cfg(feature = "probes")]
-            Command::Unprobe(Some(address)) if !shared.has_probe(address) => {
+            Command::Unprobe(Removed::One(address)) if !shared.has_probe(address) => {
                 return Err(CommandError::State("there is no probe on that function"));
+            }
+            #[cfg(feature = "probes")]
+            Command::Unprobe(Removed::OfLease) if !self.has_lease => {
+                return Err(CommandError::State("`lease` comes before `unprobe lease`"));
             }
             #[cfg(not(feature = "probes"))]
             Command::Probe(_) => {}
@@ -381,11 +387,7 @@ fn set_points(bytes: &[u8]) {
 
 #[cfg(feature = "probes")]
 fn set_probes(shared: &Shared, bytes: &[u8], has_lease: bool) {
-    let commands = || lines(bytes).filter_map(|(_, command)| command.ok());
-    if has_lease && commands().any(|command| matches!(command, Command::Probe(_))) {
-        shared.probes.end_with_lease.store(true, Ordering::Relaxed);
-    }
-    shared.set_probes(commands());
+    shared.set_probes(lines(bytes).filter_map(|(_, command)| command.ok()), has_lease);
 }
 
 /// Notes in the lease what its holder has set.

@@ -44,8 +44,6 @@ pub(crate) struct Probes {
     /// Nanoseconds in a TSC tick, as a number of 2^-32; set before the first probe is planted. A division takes a third
     /// of the time of a hit.
     ns_per_tick: AtomicU64,
-    /// Probes were put on functions through the control file that holds the lease, so they end with it.
-    pub(crate) end_with_lease: AtomicBool,
 }
 
 /// The memory of the probes, and what they need of the kernel.
@@ -57,7 +55,7 @@ struct Installed {
 
 impl Probes {
     pub(crate) const fn new() -> Self {
-        Self { memory: spin::Once::new(), ns_per_tick: AtomicU64::new(0), end_with_lease: AtomicBool::new(false) }
+        Self { memory: spin::Once::new(), ns_per_tick: AtomicU64::new(0) }
     }
 
     fn set_clock(&self, tsc_hz: u64) {
@@ -105,6 +103,8 @@ struct Probe {
     /// The address of the function; 0 while this is not used.
     address: AtomicU64,
     is_planted: AtomicBool,
+    /// It was put there through the control file with the lease, and by nobody else, so it ends with the lease.
+    is_of_lease: AtomicBool,
     /// Changes each time that the probe is planted, so that a call that began before is not taken for one since.
     generation: AtomicU32,
     /// Whether the end of a call is seen. If not, a call is counted when it begins.
@@ -122,6 +122,7 @@ impl Probe {
         Self {
             address: AtomicU64::new(0),
             is_planted: AtomicBool::new(false),
+            is_of_lease: AtomicBool::new(false),
             generation: AtomicU32::new(0),
             has_exits: AtomicBool::new(false),
             asked: Asked::new(),

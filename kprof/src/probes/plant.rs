@@ -7,7 +7,7 @@
 use super::places::{self, Instruction, JUMPS, PUSH_RBP, Place, RET};
 use super::{Installed, Probe, ProbeMemory, calls};
 use crate::errors::{CommandError, RegisterError};
-use crate::format::command::{Command, ProbePlaces};
+use crate::format::command::{Command, ProbePlaces, Removed};
 use crate::format::point::PointState;
 use crate::kernel::Kernel;
 use crate::state::points::POINTS;
@@ -122,19 +122,20 @@ impl Shared {
         Ok(Some(Instruction::Jump { opcode, target }))
     }
 
-    /// Carries out the `probe` and `unprobe` lines of a write that was checked.
-    pub(crate) fn set_probes<'a>(&self, commands: impl Iterator<Item = Command<'a>>) {
+    /// Carries out the `probe` and `unprobe` lines of a write that was checked. `has_lease`: through the control file
+    /// with the lease.
+    pub(crate) fn set_probes<'a>(&self, commands: impl Iterator<Item = Command<'a>>, has_lease: bool) {
         let Some(installed) = self.probes.memory.get() else { return };
         for command in commands {
             match command {
-                Command::Probe(wanted) => self.plant(installed, wanted),
-                Command::Unprobe(address) => self.remove_probes(address),
+                Command::Probe(wanted) => self.plant(installed, wanted, has_lease),
+                Command::Unprobe(removed) => self.remove_probes(removed),
                 _ => {}
             }
         }
     }
 
-    fn plant(&self, installed: &Installed, wanted: ProbePlaces<'_>) {
+    fn plant(&self, installed: &Installed, wanted: ProbePlaces<'_>, has_lease: bool) {
         let memory = installed.memory;
         if self.probes.planted() == 0 {
             calls::forget(memory.calls);
@@ -143,6 +144,9 @@ impl Shared {
         // One that is not used has the address 0.
         let probe = installed.probe_on(wanted.entry).or_else(|| installed.probe_on(0));
         let Some((number, probe)) = probe else { return };
+        // One that somebody else has put there stays at the end of the lease.
+        let is_others = probe.is_planted.load(Ordering::Relaxed) && !probe.is_of_lease.load(Ordering::Relaxed);
+        probe.is_of_lease.store(has_lease && !is_others, Ordering::Relaxed);
         // It may have had other exits.
         installed.remove(probe);
         probe.address.store(wanted.entry, Ordering::Relaxed);
@@ -170,15 +174,25 @@ impl Shared {
         self.note_point(point);
     }
 
-    /// Removes the probe on this function, or all probes.
-    pub(crate) fn remove_probes(&self, address: Option<u64>) {
+    /// Removes probes.
+    pub(crate) fn remove_probes(&self, removed: Removed) {
         let Some(installed) = self.probes.memory.get() else { return };
-        let is_one = |probe: &&Probe| address.is_none_or(|address| probe.address.load(Ordering::Relaxed) == address);
+        let is_one = |probe: &&Probe| match removed {
+            Removed::All => true,
+            Removed::OfLease => probe.is_of_lease.load(Ordering::Relaxed),
+            Removed::One(address) => probe.address.load(Ordering::Relaxed) == address,
+        };
         installed.memory.probes.iter().filter(is_one).for_each(|probe| installed.remove(probe));
-        if let Some(address) = address {
-            self.note_setting(format_args!("unprobe {address:x}"));
-        } else {
-            self.note_setting(format_args!("unprobe all"));
+        self.note_setting(format_args!("unprobe {removed}"));
+    }
+
+    /// Removes the probes that end with the lease, if there are any.
+    pub(crate) fn end_lease_of_probes(&self) {
+        let probes = self.probes.memory.get().map_or(&[][..], |installed| installed.memory.probes);
+        let is_one =
+            |probe: &Probe| [&probe.is_planted, &probe.is_of_lease].iter().all(|is| is.load(Ordering::Relaxed));
+        if probes.iter().any(is_one) {
+            self.remove_probes(Removed::OfLease);
         }
     }
 

@@ -375,6 +375,21 @@ fn probes_end_with_the_lease() {
 }
 
 #[test]
+fn a_lease_ends_only_the_probes_that_were_put_with_it() {
+    let mut machine = with_memory();
+    assert!(machine.write("unprobe lease").unwrap_err().contains("`lease` comes before `unprobe lease`"));
+    machine.write("probe @0 8").unwrap();
+    machine.write("lease").unwrap();
+    // The first one was there before, and is put once more.
+    ["probe @0 8", "probe @40 6", "unprobe lease"].iter().for_each(|line| machine.write(line).unwrap());
+    assert_eq!([0, 8, 0x40, 0x46].map(|at| machine.byte(at)), [INT3, INT3, 0x55, 0xc3]);
+    // Once it is removed, the lease has put it as any other.
+    ["unprobe @0", "probe @0 8", "probe @40 6"].iter().for_each(|line| machine.write(line).unwrap());
+    machine.control = None;
+    assert_eq!([0, 8, 0x40, 0x46].map(|at| machine.byte(at)), [0x55, 0xc3, 0x55, 0xc3]);
+}
+
+#[test]
 fn what_cannot_have_a_probe_is_refused_and_nothing_changes() {
     let machine = machine();
     assert!(machine.write("probe @0").unwrap_err().contains("gives no memory for probes"));

@@ -16,7 +16,8 @@ pub struct Probes {
     pub all_calls: BTreeMap<u64, u64>,
     /// A function that can have no probe.
     pub refused: Option<u64>,
-    end_with_lease: bool,
+    /// Those that were put with the lease, on functions that had none.
+    of_lease: BTreeSet<u64>,
 }
 
 impl Probes {
@@ -27,13 +28,19 @@ impl Probes {
         let numbers: Vec<u64> = words[1..].iter().filter_map(|word| u64::from_str_radix(word, 16).ok()).collect();
         match words {
             ["unprobe", "all"] => self.planted.clear(),
+            ["unprobe", "lease"] if has_lease => self.end_lease(),
+            ["unprobe", _] if numbers.len() == 1 => _ = self.planted.remove(&numbers[0]),
             ["probe", ..] if numbers.len() + 1 == words.len() && !numbers.is_empty() => {
                 if self.refused == Some(numbers[0]) {
                     return Err("line 1: an exit is neither `ret` nor a direct `jmp`".into());
                 }
-                self.planted.insert(numbers[0], numbers[1..].to_vec());
+                let is_new = self.planted.insert(numbers[0], numbers[1..].to_vec()).is_none();
                 self.calls.entry(numbers[0]).or_default();
-                self.end_with_lease |= has_lease;
+                if has_lease && is_new {
+                    self.of_lease.insert(numbers[0]);
+                } else if !has_lease {
+                    self.of_lease.remove(&numbers[0]);
+                }
             }
             _ => return Err(format!("`{}` is no command", words.join(" "))),
         }
@@ -67,11 +74,10 @@ impl Probes {
             .collect()
     }
 
-    /// The holder of the lease has closed its control file.
+    /// The holder of the lease has closed its control file, or removes its probes.
     pub fn end_lease(&mut self) {
-        if std::mem::take(&mut self.end_with_lease) {
-            self.planted.clear();
-        }
+        let of_lease = std::mem::take(&mut self.of_lease);
+        self.planted.retain(|address, _| !of_lease.contains(address));
     }
 
     /// The addresses of the functions that have a probe.

@@ -2,7 +2,8 @@
 //!
 //! In: `ADDRESS EXIT... args TYPE,... if CONDITION if CONDITION...`, all but the address optional, numbers hexadecimal;
 //! an exit is its distance from the address in bytes. Out: the addresses, the arguments that a record has, the
-//! conditions. Runs in: any. Only the kernel decides whether it can put a probe there.
+//! conditions; for the command `unprobe`, which probes are meant. Runs in: any. Only the kernel decides whether it can
+//! put a probe there.
 
 use super::argument::{ArgumentTypes, Condition, MAX_CONDITIONS};
 use core::fmt;
@@ -60,6 +61,38 @@ impl<'a> ProbePlaces<'a> {
 
     fn at(&self, distance: u64) -> Option<u64> {
         self.entry.checked_add(distance)
+    }
+}
+
+/// Which probes `unprobe` removes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removed {
+    /// All of them.
+    All,
+    /// Those that were put through the control file with the lease, on functions that had no probe.
+    OfLease,
+    /// That of the function with this address.
+    One(u64),
+}
+
+impl Removed {
+    /// Parses what comes after the word `unprobe`.
+    pub(super) fn parse(rest: &str) -> Option<Self> {
+        match rest {
+            "all" => Some(Self::All),
+            "lease" => Some(Self::OfLease),
+            _ => hex(rest).map(Self::One),
+        }
+    }
+}
+
+impl fmt::Display for Removed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("all"),
+            Self::OfLease => f.write_str("lease"),
+            Self::One(address) => write!(f, "{address:x}"),
+        }
     }
 }
 
