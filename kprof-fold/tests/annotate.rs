@@ -88,6 +88,40 @@ fn the_hits_of_a_point_are_shown_at_their_call_with_their_weight() {
     assert_eq!(row(&text, "xor ebp, ebp")[..2], ["50.00", "50.00"], "{text}");
 }
 
+/// What was freed is in no line, and what was allocated and not freed is at the call that allocated it.
+#[test]
+fn what_the_heap_has_not_freed_is_shown_at_the_lines_that_allocated_it() {
+    let file = std::env::current_exe().expect("has a path").display().to_string();
+    let symbols = Symbols::open(&file, &mut Problems::default()).expect("is an ELF file");
+    let start = symbols.table.named("_start").next().expect("every program has it") + SLIDE;
+    let alloc = |number: u64, after: u64, bytes: u64| {
+        format!("!heap.alloc a 1 {number} {bytes} {number},{number}000 {:x}\n", start + after)
+    };
+    let events = format!(
+        "# batch cpu=event-1 from=0 to=9\n{}{}{}!heap.free a 1 9 700 2,2000 {start:x}\n",
+        alloc(1, 2, 300),
+        alloc(2, 2, 700),
+        alloc(3, 5, 100)
+    );
+    let point = |name: &str, hits: u64, bytes: u64, lost: u64| {
+        format!(
+            "# point-account tsc=9 cpu=1 weight={bytes} recorded={hits} lost={lost} asked-weight={bytes} unit=bytes \
+             point={name}\n"
+        )
+    };
+    let shown = |lost: u64, more: &[&str]| {
+        let accounts = point("heap.alloc", 3, 1100, 0) + &point("heap.free", 1, 700, lost);
+        let batches = names(&accounts) + &events + "# end cpu=event-1 to=9 samples=4\n";
+        printed("_start", &symbols, &file, &batches, &[&["--event", "heap.live"], more].concat())
+    };
+    let text = shown(0, &[]);
+    assert!(text.contains("400 bytes innermost, 400 anywhere in the stack") && !text.contains("note:"), "{text}");
+    assert_eq!(row(&text, "xor ebp, ebp")[..2], ["75.00", "75.00"], "{text}");
+    assert_eq!(row(&text, "mov r9, rdx")[..2], ["25.00", "25.00"], "{text}");
+    assert!(shown(0, &["--count"]).contains("2 allocations innermost"), "{text}");
+    assert!(shown(1, &[]).contains("note: records of allocations or frees were lost"), "{text}");
+}
+
 /// The page has the call that led to a point, and not the bytes at the end of it as another instruction.
 #[test]
 fn the_page_of_a_point_has_the_instruction_that_holds_the_address_of_a_hit() {

@@ -61,3 +61,33 @@ fn the_page_of_a_point_says_where_all_of_its_weight_is() {
     let hits = page(&["--count"]);
     assert!(hits.contains("is, in hits") && hits.contains(&row("60.0", "3", "recorded")));
 }
+
+/// The head of the page of an event from golden inputs, and what was said on standard error.
+fn page_of(event: &str, inputs: [&str; 2], options: &[&str]) -> String {
+    let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/inputs");
+    let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+    fold.args(["html", "-q", "--event", event]).args(options);
+    let done = fold.args(inputs.map(|name| golden.join(name))).current_dir(&golden).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).unwrap()
+}
+
+#[test]
+fn the_page_of_the_heap_says_what_was_not_freed_and_whether_that_is_certain() {
+    let page = page_of("heap.live", ["heap.profile", "five-functions.syms"], &[]);
+    assert!(page.contains("complete: no record of an allocation or of a free was lost"));
+    assert!(page.contains("176790</td><td>recorded allocations that were not freed") && !page.contains("<td>lost"));
+    let count = page_of("heap.live", ["heap.profile", "five-functions.syms"], &["--count"]);
+    assert!(count.contains("is, in allocations") && count.contains("10</td><td>recorded allocations"));
+}
+
+#[test]
+fn the_page_of_a_comparison_says_how_exactly_the_weights_are_known() {
+    let compare = ["--compare", "events-on-cpus.profile"];
+    let inputs = ["events-on-cpus.profile", "five-functions.syms"];
+    let exact = page_of("lock.wait", inputs, &[&compare[..], &["--cpu", "1"]].concat());
+    assert!(exact.contains("events-on-cpus.profile (OLD; this profile is NEW). Every hit is recorded, so there is no"));
+    let sampled = page_of("lock.wait", inputs, &compare);
+    assert!(sampled.contains("Not every hit of OLD and NEW was recorded, by choice"));
+    assert!(sampled.contains("Lost hits may be of any function: the intervals are widened by all of them."));
+}

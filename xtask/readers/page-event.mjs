@@ -15,8 +15,8 @@ const read = (name) => readFileSync(file(name), "utf8");
 const tab = started(browser, folder, "1500,1400");
 
 /// Opens a page and waits until it has drawn itself.
-async function ready(name) {
-  const page = await opened(tab, String(pathToFileURL(file(name))));
+async function ready(name, fragment = "") {
+  const page = await opened(tab, String(pathToFileURL(file(name))) + fragment);
   await until(page, "Boolean(window.kprof?.now.millis)");
   return page;
 }
@@ -29,6 +29,13 @@ const folded = async (page, choice) => sorted(
   await page.value(`(document.getElementById("reset").click(), kprof.change({ ${choice} }), kprof.folded())`));
 const ONLY_CPU_2 = "hiddenCpus: new Set(kprof.data.cpus.filter((cpu) => cpu !== 2))";
 const ONLY_COPY = "hiddenTasks: new Set(kprof.data.tasks.keys().filter((at) => kprof.data.tasks[at] !== 'copy'))";
+
+/// A picture of a page, to be looked at.
+async function picture(page, name) {
+  await page.send("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: "light" }] });
+  const { data } = await page.send("Page.captureScreenshot", { format: "png" });
+  writeFileSync(file(name), Buffer.from(data, "base64"));
+}
 
 const RANGES = [[0, 1], [0, 400_000], [1_234_567, 1_999_999], [1_000_000, 3_000_000], [500_000, 20_000_000]];
 
@@ -105,9 +112,126 @@ await check(tab, "event: the head says what the point is, and where all of its w
     (line) => line.startsWith("[not recorded]")].map((test) => String(sum(test)));
   same("weights", rows, must);
   await page.value("kprof.change({ view: 'icicle' })");
-  await page.send("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: "light" }] });
-  const { data } = await page.send("Page.captureScreenshot", { format: "png" });
-  writeFileSync(file("event.png"), Buffer.from(data, "base64"));
+  await picture(page, "event.png");
+  same("messages on the console", tab.said, []);
+});
+
+await check(tab, "heap.live: the whole recording has the numbers of folded, in bytes and in allocations", async () => {
+  for (const name of ["heap", "heap-count"]) {
+    const page = await ready(`event-${name}.html`);
+    same(name, await folded(page, ""), sorted(read(`event-${name}.folded`)));
+  }
+  const page = await ready("event-heap.html");
+  same("a task", await folded(page, ONLY_COPY), sorted(read("event-heap-task.folded")));
+  const count = await text(await ready("event-heap-count.html"), "summary");
+  same("unit of allocations", count.includes(" allocations in "), true);
+});
+
+await check(tab, "heap.live: a range has what was allocated in it and is not freed, and the page says so", async () => {
+  const page = await ready("event-heap.html");
+  const made = JSON.parse(read("event-heap.json"));
+  for (const [from, to] of RANGES) {
+    const inside = made.filter(([at]) => at >= from && at < to);
+    const is = await page.value(`(kprof.change({ from: ${from}, to: ${to} }),
+      { samples: kprof.now.counted.samples, hits: kprof.now.counted.hits, all: kprof.now.all })`);
+    const weight = inside.reduce((sum, [, , one]) => sum + one, 0);
+    same(`${from} to ${to}`, is, { samples: weight, hits: inside.length, all: weight });
+    same("said", (await text(page, "summary")).endsWith("made in this time, and not freed until the end"), true);
+  }
+  same("said of the lanes", (await text(page, "scale")).endsWith("at the time at which it was made."), true);
+  same("verdict", await text(page, "balance"), "complete: no record of an allocation or of a free was lost");
+  const legend = await page.value("[...document.querySelectorAll('#legend li')].map((one) => one.textContent)");
+  same("nothing beside", legend.filter((one) => /lost|not recorded/.test(one)), []);
+  same("no hits, no samples", /hit|sample/i.exec(await page.value("document.querySelector('main').innerText"))?.[0],
+    undefined);
+  await picture(page, "heap.png");
+});
+
+/// The rows of a comparison by function, and what its table shows of each: the texts of the cells.
+const ROWS = `Object.fromEntries(kprof.data.names.map((name, frame) => [name, kprof.data.old.frames[frame]?.[1]])
+  .filter(([, at]) => at !== null && at !== undefined).map(([name, at]) => [name, kprof.data.old.rows[at]]))`;
+const CELLS = `Object.fromEntries([...document.querySelectorAll("#functions tbody tr")].map((row) => {
+  const cells = [...row.cells].map((cell) => cell.textContent);
+  return [cells.pop(), cells];
+}))`;
+
+await check(tab, "event: a comparison has the weights, changes and intervals of diff", async () => {
+  for (const name of ["exact", "drawn", "counted", "whole", "heap"]) {
+    const page = await ready(`compared-${name}.html`);
+    const diff = JSON.parse(read(`diff-${name}.json`));
+    const must = diff.rows.filter((row) => row.kind === "total");
+    const [rows, cells] = [await page.value(ROWS), await page.value(CELLS)];
+    same(`${name}: functions`, Object.keys(rows).length, must.length);
+    for (const row of must) {
+      const [old, now, low, middle, high, isSignificant, isExact, isWithinLoss] = rows[row.name];
+      same(`${name}: ${row.name}`, [old, now, isSignificant, isExact, isWithinLoss],
+        [row.old_weight, row.new_weight, row.significant, row.exact, row.within_loss]);
+      for (const [is, other] of [[low, row.change_low], [middle, row.change], [high, row.change_high]]) {
+        if (Math.abs(is - other) > 1e-8) throw new Error(`${name}: ${row.name}: ${is}, by diff ${other}`);
+      }
+      const [, , , total, , before, change, more, interval] = cells[row.name];
+      const number = (text) => Number(text.replaceAll(",", "")) * (diff.unit === "ns" ? 1e6 : 1);
+      same(`${name}: weights of ${row.name}`, [total, before, more].map((text) => Math.round(number(text))),
+        [row.new_weight, row.old_weight, row.new_weight - row.old_weight]);
+      if (Math.abs(Number(change) / 100 - row.change) > 1e-4) throw new Error(`${name}: ${row.name}: ${change}`);
+      const isSure = row.exact && row.change_low === row.change_high;
+      same(`${name}: interval of ${row.name}`, isSure ? interval === "exact" : / to /.test(interval), true);
+      if (row.new_weight > row.old_weight) same("a sign", more[0], "+");
+    }
+    same(`${name}: exact`, Object.values(cells).some((row) => row[8] === "exact"), name === "whole" || name === "heap");
+    const beside = await page.value("kprof.data.old.beside");
+    same(`${name}: beside`, beside, [diff.old_lost, diff.old_not_recorded]);
+  }
+});
+
+await check(tab, "heap.live: with lost records nothing of a comparison is certain, and the page says so", async () => {
+  const page = await ready("compared-heap-lossy.html");
+  same("verdict", (await text(page, "balance")).startsWith("NOT CERTAIN: records were lost"), true);
+  const intervals = await page.value(`[...document.querySelectorAll("#functions tbody tr")].map(({ cells }) =>
+    [cells[8].textContent === "exact", cells[8].classList.contains("pale")].join(" "))`);
+  same("intervals", [...new Set(intervals)], ["false true"]);
+  const colors = await page.value(`kprof.flame.boxes.filter((box) => box.node)
+    .map((box) => Number(/ (\\d+)%/.exec(kprof.flame.style.color(box))[1]))`);
+  same("full colors", colors.filter((saturation) => saturation > 30), []);
+  await page.value("kprof.change({ func: kprof.data.names.indexOf('f3') })");
+  same("detail", (await text(page, "detail")).includes("not certain, because records of allocations"), true);
+});
+
+await check(tab, "event: a comparison says what is exact, what is lost, and shows no change of that", async () => {
+  const heads = (page) => page.value(`[...document.querySelectorAll("#functions th")].map((cell) => cell.textContent)`);
+  const about = (page) => page.value(`document.getElementById("about").textContent`);
+  const whole = await ready("compared-whole.html", "#sort=change");
+  same("head", (await heads(whole)).slice(5, 8).map((head) => head.replace(" ▼", "")),
+    ["ms", "Change in points", "ms more (whole)"]);
+  same("sentence", (await about(whole)).includes("the differences are exact"), true);
+  await whole.value("kprof.change({ func: kprof.data.names.indexOf('f3') })");
+  const detail = await text(whole, "detail");
+  same("detail", /points: exact, because every hit was recorded/.test(detail) && / ms: -[\d,.]+ ms/.test(detail), true);
+  same("the function that was heavier", await whole.value("kprof.now.old.functions.total[kprof.choice.func] >"
+    + " kprof.now.functions.total[kprof.choice.func]"), true);
+  const [table, details] = await whole.value(`["functions", "detail"].map((id) => {
+    const { left, right, top, bottom } = document.getElementById(id).getBoundingClientRect();
+    return { left, right, top, bottom };
+  })`);
+  same("nothing over the table", details.left >= table.right || details.top >= table.bottom, true);
+  const faint = await whole.value(`kprof.flame.boxes.filter((box) => box.node > 0 &&
+    / 25%/.test(kprof.flame.style.color(box))).length`);
+  same("exact changes have full colors", faint, 0);
+  same("exact changes are not pale", await whole.value("document.querySelectorAll('#functions td.pale').length"), 0);
+  await picture(whole, "compared-whole.png");
+  const lossy = await ready("compared-exact.html");
+  const cells = await lossy.value(CELLS);
+  same("no change of what was lost", [cells["[lost]"][6], cells["[not recorded]"][6]], ["", ""]);
+  const summary = await text(lossy, "summary");
+  same("said", / ms lost, [\d,.]+ ms not recorded; changes are those of recorded hits$/.test(summary), true);
+  same("widened", (await about(lossy)).includes("the intervals are widened by all of them"), true);
+  const boxes = await lossy.value(`kprof.flame.boxes.filter((box) => box.node).map((box) =>
+    [kprof.flame.style.text(box), kprof.flame.style.describe(box)])`);
+  same("boxes without a change", boxes.filter(([name]) => name.startsWith("["))
+    .filter(([, words]) => words.includes("change")), []);
+  const hasChange = ([name, words]) => name === "f7" && /change [+-][\d.]+ points/.test(words);
+  same("boxes with a change", boxes.some(hasChange), true);
+  await picture(lossy, "compared-exact.png");
   same("messages on the console", tab.said, []);
 });
 

@@ -485,7 +485,7 @@ await check(tab, "a comparison has the changes of diff, and only those beyond ch
   const hues = await page.value(`kprof.flame.boxes.filter((box) => box.node).map((box) => {
     const row = kprof.data.old.rows[kprof.data.old.frames[box.part.tree.frame[box.node]]?.[1]];
     const { weights, tree } = box.part, { now } = kprof;
-    const share = weights.total[box.node] / now.all - now.old.weights.total[box.node] / now.old.samples;
+    const share = weights.total[box.node] / now.counted.samples - now.old.weights.total[box.node] / now.old.samples;
     return [row?.[5] ?? false, share, Number(/hsl\\((\\d+) /.exec(kprof.flame.style.color(box))[1])];
   })`);
   const wrong = hues.filter(([is, share, hue]) => is && Math.abs(share) > 0.01 && hue !== (share > 0 ? 5 : 215));

@@ -184,11 +184,11 @@ fn side(args: &args::Diff, files: &Files, images: &[ImageFile]) -> Result<Side, 
 }
 
 /// Weights of different units cannot be compared.
-fn other_unit(name: &str, unit: Option<&str>, other: Option<&str>) -> Error {
+pub(super) fn other_unit(name: &str, unit: Option<&str>, other: Option<&str>) -> Error {
     let [unit, other] = [unit, other].map(|unit| unit.unwrap_or("none"));
     Error::Usage(format!(
-        "{name} is measured in {unit} in one profile and in {other} in another one, so diff cannot \
-                          compare them; --count compares numbers of hits"
+        "{name} is measured in {unit} in one profile and in {other} in another one, so they cannot be compared; \
+         --count compares numbers of hits"
     ))
 }
 

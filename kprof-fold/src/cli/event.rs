@@ -25,7 +25,7 @@ use crate::points::Point;
 use crate::profile::Profile;
 use crate::select::Select;
 use crate::symbols::name::visible;
-use crate::tally::By;
+use crate::tally::{By, Count};
 use kprof_format::memory;
 use kprof_format::point::{PointCounter, PointState};
 use kprof_format::probe::POINT_PREFIX;
@@ -157,28 +157,37 @@ pub fn annotate(args: &Annotate, name: &str) -> Result<u8, Error> {
     let (input, choice) = (&args.input, &args.choice);
     refuse(choice)?;
     if name == memory::LIVE {
-        let todo = "annotate shows recorded hits: --event heap.alloc. report --event heap.live --lines shows the lines \
-                    of what was not freed";
-        return Err(Error::Usage(todo.to_owned()));
+        return heap::annotate(args);
     }
+    let name = &probe_names::in_file(input, name)?;
     let opened = load::open_any(input, &choice.for_table(), Output::Other, |select| {
         EventTally::new(select.clone(), name, By::None)
     })?;
-    let (point, account) = asked(&opened.profile, &input.file, name, &opened.select)?;
+    let (point, account) = asked(&opened.profile, &input.file, opened.names.shown(name), &opened.select)?;
     Talk { quiet: input.quiet }.say(account);
     let scaled = opened.consumer.scaled(&point, choice.count);
-    let mut counts = BTreeMap::new();
-    let admitted = scaled.counts.iter().filter(|one| opened.select.admits_traits(opened.stacks.traits(one.stack)));
-    admitted.for_each(|one| *counts.entry(one.stack).or_default() += one.samples);
     let unit = if choice.count { "hits".to_owned() } else { visible(&point.unit).into_owned() };
     let (lost, only_counted) = (scaled.lost, scaled.only_counted);
     let note = match (lost, only_counted) {
         (0, 0) => String::new(),
         _ => format!("{lost} {unit} lost and {only_counted} {unit} not recorded may be in any function"),
     };
+    annotated(args, &opened, (&scaled.counts, lost), (&unit, &note))
+}
+
+/// Writes the lines of the function that was asked for, from these counts.
+pub(super) fn annotated<C>(
+    args: &Annotate,
+    opened: &Opened<C>,
+    (counted, lost): (&[Count], u64),
+    (unit, note): (&str, &str),
+) -> Result<u8, Error> {
+    let mut counts = BTreeMap::new();
+    let admitted = counted.iter().filter(|one| opened.select.admits_traits(opened.stacks.traits(one.stack)));
+    admitted.for_each(|one| *counts.entry(one.stack).or_default() += one.samples);
     let hits = counts.values().fold(0, |sum: u64, one| sum.saturating_add(*one));
-    single::annotated(args, &opened, counts, Some((&unit, &note)))?;
-    Ok(load::exit_code(input.limits(), &opened.problems, &opened.account, (hits, lost)))
+    single::annotated(args, opened, counts, Some((unit, note)))?;
+    Ok(load::exit_code(args.input.limits(), &opened.problems, &opened.account, (hits, lost)))
 }
 
 /// Refuses what single events do not have. `does` is what is done with them.
@@ -224,7 +233,9 @@ pub fn refuse_cpus(choice: &Choice, what: &str) -> Result<(), Error> {
         return Ok(());
     }
     let why = "a block may be freed on another CPU than the one that allocated it";
-    Err(Error::Usage(format!("--cpu does not work with {what}: {why}. --by cpu shows where it was allocated")))
+    Err(Error::Usage(format!(
+        "--cpu does not work with {what}: {why}. --by cpu, and the CPUs of the page, show where it was allocated"
+    )))
 }
 
 /// The sums of a point over all boots and the CPUs asked for, and what they say in words.

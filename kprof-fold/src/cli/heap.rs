@@ -1,11 +1,11 @@
 //! `--event heap.live`: the kernel's heap. Stage: command line.
 //!
-//! In: a profile with recorded allocations and frees. Out: what was not freed, by stack. Lost records are said: an
-//! allocation whose free was lost counts as not freed.
+//! In: a profile with recorded allocations and frees. Out: what was not freed, by stack or by line. Lost records are
+//! said: an allocation whose free was lost counts as not freed.
 
-use super::args::{Choice, Input};
+use super::args::{Annotate, Choice, Input};
 use super::compat::{Output, Rest};
-use super::event::{point, refuse_cpus};
+use super::event::{annotated, point, refuse_cpus};
 use super::load::{self, Loaded, Opened, Shows};
 use super::talk::Talk;
 use super::users;
@@ -42,9 +42,9 @@ pub fn load(input: &Input, choice: &Choice, subtrees: Option<bool>) -> Result<(L
     let folded = folder.fold(&counts);
     let parts = || tally.parts(choice.count, tsc_hz, &groups);
     let mut run = subtrees.map_or_else(Run::default, |subtrees| Run::of(&folded, &parts(), &folder, subtrees));
-    run.is_doubtful = [&allocs, &frees(&profile)].iter().any(|point| point.count(PointCounter::Lost) > 0);
+    run.is_doubtful = is_doubtful(&allocs, &frees(&profile));
     let event = EventFacts {
-        unit: if choice.count { "allocations" } else { "bytes" }.to_owned(),
+        unit: unit(choice.count).to_owned(),
         name: LIVE.to_owned(),
         only_counted: 0,
         account: account_of_live(&tally, &allocs, &frees(&profile)),
@@ -69,6 +69,41 @@ pub fn load(input: &Input, choice: &Choice, subtrees: Option<bool>) -> Result<(L
     Ok((loaded, run))
 }
 
+/// `annotate --event heap.live`: the lines in which allocations were made that were not freed.
+///
+/// # Errors
+/// As [`load`], or if the function has none.
+pub fn annotate(args: &Annotate) -> Result<u8, Error> {
+    let (input, choice) = (&args.input, &args.choice);
+    refuse_cpus(choice, "--event heap.live")?;
+    let choice = choice.for_table();
+    let opened = load::open_any(input, &choice, Output::Other, |select| HeapTally::new(select.clone(), By::None))?;
+    let (allocs, frees) = (point(&opened.profile, &input.file, ALLOC)?, frees(&opened.profile));
+    Talk { quiet: input.quiet }.say(account_of_live(&opened.consumer, &allocs, &frees));
+    let note = if is_doubtful(&allocs, &frees) {
+        "records of allocations or frees were lost: an allocation whose free was lost counts as not freed"
+    } else {
+        ""
+    };
+    let (counts, _) = opened.consumer.counts(choice.count, opened.tsc_hz);
+    annotated(args, &opened, (&counts, 0), (unit(choice.count), note))
+}
+
+/// The unit of what was not freed.
+pub(super) fn unit(of_allocations: bool) -> &'static str {
+    if of_allocations { "allocations" } else { "bytes" }
+}
+
+/// Whether records were lost, so that it is not certain what was not freed.
+pub(super) fn is_doubtful(allocs: &Point, frees: &Point) -> bool {
+    [allocs, frees].iter().any(|point| point.count(PointCounter::Lost) > 0)
+}
+
+/// Whether there is a free in the file, or was one.
+pub(super) fn has_frees(frees: &Point) -> bool {
+    frees.count(PointCounter::Recorded) + frees.count(PointCounter::Lost) > 0
+}
+
 /// The sums of the frees over all boots.
 pub(super) fn frees(profile: &Profile) -> Point {
     let mut frees = Point::default();
@@ -89,10 +124,10 @@ pub(super) fn account_of_live(tally: &HeapTally, allocs: &Point, frees: &Point) 
         allocs.weight(),
         frees.weight(),
     );
-    if frees.count(PointCounter::Recorded) + lost(frees) == 0 {
+    if !has_frees(frees) {
         text += "; no free is recorded: either there was none, or heap.free was not recorded";
     }
-    if lost(allocs) + lost(frees) > 0 {
+    if is_doubtful(allocs, frees) {
         text += &format!(
             "; {} allocations and {} frees were lost (an allocation whose free was lost counts as not freed)",
             lost(allocs),

@@ -38,10 +38,7 @@ pub fn run(args: &Html) -> Result<u8, Error> {
     if new.consumer.events.is_empty() {
         return Err(Error::unusable(&args.input.file, "no sample is left to show; `report` shows where the time went"));
     }
-    let old_input = args.compare.as_ref().map(|file| {
-        let syms = args.compare_syms.as_ref().unwrap_or(&args.input.syms);
-        Input { file: file.clone(), syms: syms.clone(), ..args.input.clone() }
-    });
+    let old_input = old_input(args);
     let mut old = old_input.as_ref().map(|input| open(input, args)).transpose()?;
     let run = |opened| Run::of(&folded(opened, args), false);
     let method = Method { confidence: args.confidence, is_same_work: false };
@@ -69,6 +66,7 @@ pub fn run(args: &Html) -> Result<u8, Error> {
         old: old.as_ref().zip(diff.as_ref()).zip(old_input.as_ref()).map(|((old, diff), input)| page::Old {
             file: &input.file,
             timeline: &old.consumer,
+            hits: None,
             source: source(old),
             diff,
         }),
@@ -78,6 +76,13 @@ pub fn run(args: &Html) -> Result<u8, Error> {
         page::write(&page, out).map_err(|error| write_failed(&args.input, error))
     })?;
     Ok(new.exit_code(args.input.limits(), new.consumer.events.len()))
+}
+
+/// What to read of the older profile.
+pub(super) fn old_input(args: &Html) -> Option<Input> {
+    let file = args.compare.clone()?;
+    let syms = args.compare_syms.clone().unwrap_or_else(|| args.input.syms.clone());
+    Some(Input { file, syms, ..args.input.clone() })
 }
 
 fn open(input: &Input, args: &Html) -> Result<Opened<Timeline>, Error> {

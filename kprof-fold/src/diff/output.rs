@@ -7,7 +7,7 @@ mod weights;
 use super::{Diff, Row};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-pub use weights::beside;
+pub use weights::{beside, exactness};
 
 /// How much is shown, and the names of the two sides.
 #[derive(Clone, Debug)]

@@ -3,6 +3,7 @@
 //! are installed where they are missing.
 
 mod events;
+mod heap;
 mod profile;
 
 use std::path::Path;
@@ -16,6 +17,7 @@ use super::{Context, Outcome};
 use crate::build;
 use crate::run;
 use crate::tools;
+use events::Made;
 use profile::{Shape, image, profile};
 
 /// The time limit of the script.
@@ -54,30 +56,59 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Makes profiles of the hits of a point, their pages, and what other outputs say of them.
+/// Makes profiles of the hits of a point and of a heap, their pages, and what other outputs say of them.
 fn prepare_events(folder: &Path) -> Result<()> {
     let program = build::tool("kprof-fold")?;
     std::fs::write(folder.join("events.syms"), events::symbols()?)?;
-    for (name, unit, mean, options) in [
-        ("exact", "ns", None, &[][..]),
-        ("drawn", "bytes", Some(20_000), &[][..]),
-        ("counted", "bytes", Some(20_000), &["--count"][..]),
-    ] {
-        let made = events::profile(unit, mean)?;
+    let write = |name: &str, made: Made| {
+        std::fs::write(folder.join(format!("event-{name}.txt")), made.text)?;
+        std::fs::write(folder.join(format!("event-{name}.json")), made.truth)
+    };
+    let fold = |name: &str, event: &str, words: &[&str], output: &str| {
         let input = format!("event-{name}.txt");
-        std::fs::write(folder.join(&input), made.text)?;
-        std::fs::write(folder.join(format!("event-{name}.json")), made.truth)?;
-        let fold = |verb: &str, words: &[&str], output: String| {
-            let mut fold = Command::new(&program);
-            fold.args([verb, "--event", "work", "-q", &input, "events.syms", "-o", &output]).args(options).args(words);
-            run::output(fold.current_dir(folder)).map(drop)
-        };
-        fold("html", &[], format!("event-{name}.html"))?;
-        fold("folded", &[], format!("event-{name}.folded"))?;
-        fold("folded", &["--cpu", "2"], format!("event-{name}-cpu.folded"))?;
-        fold("folded", &["--task", "copy"], format!("event-{name}-task.folded"))?;
+        let mut fold = Command::new(&program);
+        fold.args(words).args(["--event", event, "-q", &input, "events.syms", "-o", output]);
+        run::output(fold.current_dir(folder)).map(drop)
+    };
+    let exact = events::Shape { seed: 12, unit: "ns", mean: None, has_missing: true, heavy: None };
+    let drawn = events::Shape { seed: 11, unit: "bytes", mean: Some(20_000), ..exact };
+    for (name, shape, options) in [("exact", exact, &[][..]), ("drawn", drawn, &[]), ("counted", drawn, &["--count"])] {
+        write(name, events::profile(shape)?)?;
+        let of = |words: &[&str], output: String| fold(name, "work", &[words, options].concat(), &output);
+        of(&["html"], format!("event-{name}.html"))?;
+        of(&["folded"], format!("event-{name}.folded"))?;
+        of(&["folded", "--cpu", "2"], format!("event-{name}-cpu.folded"))?;
+        of(&["folded", "--task", "copy"], format!("event-{name}-task.folded"))?;
+        // The same with other hits, of which those of one function are heavier.
+        let older = format!("{name}-old");
+        write(&older, events::profile(events::Shape { seed: shape.seed + 10, heavy: Some(3), ..shape })?)?;
+        compare(&program, folder, ("work", name, &older), options)?;
     }
-    Ok(())
+    let whole = events::Shape { has_missing: false, ..exact };
+    write("whole", events::profile(whole)?)?;
+    write("whole-old", events::profile(events::Shape { seed: 22, heavy: Some(3), ..whole })?)?;
+    compare(&program, folder, ("work", "whole", "whole-old"), &[])?;
+    for (name, mean_bytes, lost) in [("heap", 5000, 0), ("heap-old", 7000, 0), ("heap-lossy", 5000, 2)] {
+        write(name, heap::profile(mean_bytes, lost)?)?;
+    }
+    for (name, options) in [("heap", &[][..]), ("heap-count", &["--count"])] {
+        fold("heap", "heap.live", &[&["html"], options].concat(), &format!("event-{name}.html"))?;
+        fold("heap", "heap.live", &[&["folded"], options].concat(), &format!("event-{name}.folded"))?;
+    }
+    fold("heap", "heap.live", &["folded", "--task", "copy"], "event-heap-task.folded")?;
+    compare(&program, folder, ("heap.live", "heap", "heap-old"), &[])?;
+    compare(&program, folder, ("heap.live", "heap-lossy", "heap-old"), &[])
+}
+
+/// Makes the page of a comparison, and what `diff` says of it.
+fn compare(program: &Path, folder: &Path, (event, name, older): (&str, &str, &str), options: &[&str]) -> Result<()> {
+    let [new, old] = [name, older].map(|name| format!("event-{name}.txt"));
+    let fold = |words: &[&str]| {
+        let mut fold = Command::new(program);
+        run::output(fold.args(words).args(["--event", event, "-q"]).args(options).current_dir(folder)).map(drop)
+    };
+    fold(&["html", &new, "events.syms", "--compare", &old, "-o", &format!("compared-{name}.html")])?;
+    fold(&["diff", &old, &new, "events.syms", "--format", "json", "-o", &format!("diff-{name}.json")])
 }
 
 /// Makes two profiles, their pages, and what other outputs say of them.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 
 /// How exactly the weights of both sides are known, in sentences.
-pub(super) fn exactness(event: &Event, runs: (usize, usize)) -> String {
+pub fn exactness(event: &Event, runs: (usize, usize)) -> String {
     let mut text = match (event.is_sampled, runs) {
         ((false, false), (1, 1)) if !event.is_doubtful && event.lost == (0, 0) => {
             " Every hit is recorded, so there is no error of sampling: the differences are exact.".to_owned()

@@ -2,8 +2,8 @@
 //!
 //! In: the samples of each CPU. Out: a `ProfilesData` message: a profile for each CPU, with a sample for each stack and
 //! task and its count, and at the end the dictionary that all of them refer to. Lost samples are a sample of the
-//! function `[lost]`. Concatenated messages are one message, so that only the counts of one CPU are in memory. Hits of a
-//! point: `events.rs`.
+//! function `[lost]`. Concatenated messages are one message, so that only the counts of one CPU are in memory.
+//! `events.rs` has the hits of a point.
 //!
 //! Source of the form: `opentelemetry/proto/profiles/v1development/profiles.proto`. The first entry of each table of
 //! the dictionary stands for "none".

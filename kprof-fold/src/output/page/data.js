@@ -56,8 +56,8 @@ async function readData() {
     at += 4 + length;
   }
   const data = JSON.parse(new TextDecoder().decode(pieces[0]));
-  const [distance, frame, node, kind, instruction, time, cpu, stack, task, old] =
-    pieces.slice(1, 11).map((bytes) => column(bytes));
+  const [distance, frame, node, kind, instruction, time, cpu, stack, task] =
+    pieces.slice(1, 10).map((bytes) => column(bytes));
   // Node 0 is the root. A node's parent comes before it.
   const parent = new Int32Array(distance.length + 1);
   const frames = new Int32Array(parent.length);
@@ -72,7 +72,7 @@ async function readData() {
   data.samples = { time: times(time), cpu: narrow(cpu), stack: narrow(stack), task: narrow(task) };
   // With an event each sample is a hit, which counts with the weight for which it stands.
   data.weights = data.event ? column(pieces[11], Float64Array) : null;
-  data.oldCounts = old;
+  data.oldCounts = column(pieces[10], data.event ? Float64Array : Uint32Array);
   data.names = [...data.tree.frames, "[lost]"];
   data.traits = [...data.tree.traits, TRAIT.lost];
   data.lostFrame = data.names.length - 1;

@@ -49,10 +49,15 @@ function showDetail(section, data, { choice, counted, functions, all }, chosen, 
   if (data.besideFrames.includes(func)) return;
   const change = changeOf(data, func);
   if (change) {
-    const [, , low, middle, high, isSignificant] = change;
-    const verdict = isSignificant ? "more than chance" : "may be chance";
-    const text = `change of total in the whole recordings: ${points(middle)} points, ${points(low)} to ${points(high)}`;
-    section.append(element("p", { textContent: `${text}: ${verdict} (${percent(data.old.confidence, 1)})` }));
+    const [old, now, , middle, , , isRecorded] = change;
+    const range = isExact(change) ? "" : `, ${rangeOf(change)}`;
+    const text = `change of total in the whole recordings: ${points(middle)} points${range}`;
+    const confidence = isRecorded || data.old.isDoubtful ? "" : ` (${percent(data.old.confidence, 1)})`;
+    section.append(element("p", { textContent: `${text}: ${verdictOf(data, change)}${confidence}` }));
+    if (unit.isWeight) {
+      const ends = `from ${amountOf(old)} to ${amountOf(now)}`;
+      section.append(element("p", { textContent: `${ends}: ${signed(now - old)} ${unit.name}` }));
+    }
   }
   section.append(element("p", {}, element("button", { type: "button", textContent: "Callers and callees as a picture",
     onclick: () => setView("sandwich") })));

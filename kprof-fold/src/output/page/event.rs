@@ -2,7 +2,7 @@
 //!
 //! In: the recorded hits with the weights for which they stand, and what is known only as a sum. Out: the same for the
 //! script, and the facts of the head: which point it is, and where all its weight went. A sum without a time is never
-//! drawn at a time.
+//! drawn at a time. What a heap has not freed is at the times at which it was allocated.
 
 use crate::output::export::hits::{Hit, Hits};
 use crate::output::folded::NOT_RECORDED;
@@ -19,8 +19,30 @@ pub struct OfPoint<'a> {
     pub unit: &'a str,
     /// What the account of the point says, in one line.
     pub account: &'a str,
-    /// Whether every hit is in exactly one place of the account.
-    pub is_balanced: bool,
+    /// What is known of the account, for people, and whether it is as it must be.
+    pub verdict: (&'static str, bool),
+    /// Whether the hits are allocations that were not freed.
+    pub is_live: bool,
+}
+
+/// What is known of the account of a point.
+pub fn verdict(is_balanced: bool) -> (&'static str, bool) {
+    let balance = match is_balanced {
+        true => "balanced: every hit is accounted for",
+        false => "NOT BALANCED: a count of hits is missing",
+    };
+    (balance, is_balanced)
+}
+
+/// What is known of the allocations that were not freed.
+pub fn verdict_of_live(is_doubtful: bool, has_frees: bool) -> (&'static str, bool) {
+    match (is_doubtful, has_frees) {
+        (true, _) => {
+            ("NOT CERTAIN: records were lost, and an allocation whose free was lost counts as not freed", false)
+        }
+        (_, false) => ("NOT CERTAIN: no free is recorded, so every allocation counts as not freed", false),
+        _ => ("complete: no record of an allocation or of a free was lost", true),
+    }
 }
 
 /// The hits as a timeline with these conditions.
@@ -59,41 +81,39 @@ impl OfPoint<'_> {
         let beside = self.hits.beside.iter().filter(|(.., weight)| *weight > 0);
         let row =
             |(cpu, name, weight): &(Option<u64>, &str, u64)| json!([cpu, u8::from(*name == NOT_RECORDED), weight]);
-        json!({ "name": self.hits.name, "unit": self.unit, "beside": beside.map(row).collect::<Vec<_>>() })
+        let beside = beside.map(row).collect::<Vec<_>>();
+        json!({ "name": self.hits.name, "unit": self.unit, "beside": beside, "isLive": self.is_live })
     }
 
     /// Where all the weight went: a heading, and rows of HTML.
     pub fn spent(&self) -> (String, String) {
-        let sum = |is: fn(&str) -> bool| {
-            let beside = self.hits.beside.iter().filter(|(_, name, _)| is(name));
-            beside.map(|(.., weight)| *weight).fold(0, u64::saturating_add)
-        };
         let recorded = self.weights().fold(0, u64::saturating_add);
-        let (lost, only_counted) = (sum(|name| name != NOT_RECORDED), sum(|name| name == NOT_RECORDED));
+        let [lost, only_counted] = sums_beside(self.hits);
         let all = (recorded as f64 + lost as f64 + only_counted as f64).max(1.0);
+        let of_point =
+            [(recorded, "recorded hits, with what they stand for"), (lost, "lost"), (only_counted, "not recorded")];
+        let of_live = [(recorded, "recorded allocations that were not freed, with what they stand for")];
         let mut rows = String::new();
-        for (weight, what) in
-            [(recorded, "recorded hits, with what they stand for"), (lost, "lost"), (only_counted, "not recorded")]
-        {
-            let percent = weight as f64 * 100.0 / all;
+        for (weight, what) in if self.is_live { &of_live[..] } else { &of_point[..] } {
+            let percent = *weight as f64 * 100.0 / all;
             let _ = writeln!(
                 rows,
                 "<tr><td class=\"number\">{percent:.1} %</td><td class=\"number\">{}</td><td>{what}</td></tr>",
-                shown(weight, self.unit).0
+                shown(*weight, self.unit).0
             );
         }
         let unit = shown(0, self.unit).1;
         (format!("Where all of {} is, in {unit} (chosen CPUs, whole recording)", self.hits.name), rows)
     }
+}
 
-    /// Whether the account of the point is balanced, in words.
-    pub fn balance(&self) -> &'static str {
-        if self.is_balanced {
-            "balanced: every hit is accounted for"
-        } else {
-            "NOT BALANCED: a count of hits is missing"
-        }
-    }
+/// What was lost of a point, and what was not recorded.
+pub fn sums_beside(hits: &Hits) -> [u64; 2] {
+    let sum = |is_recorded_never| {
+        let beside = hits.beside.iter().filter(|(_, name, _)| (*name == NOT_RECORDED) == is_recorded_never);
+        beside.map(|(.., weight)| *weight).fold(0, u64::saturating_add)
+    };
+    [sum(false), sum(true)]
 }
 
 #[cfg(test)]
@@ -111,11 +131,19 @@ mod tests {
         let beside = vec![(Some(2), "[lost]", 5), (None, "[lost]", 1), (Some(2), NOT_RECORDED, 94)];
         let (name, unit, none) = ("a".to_owned(), "ns".to_owned(), Vec::new);
         let hits = Hits { name, unit, values: none(), tasks: none(), hits: Vec::new(), beside };
-        let of = OfPoint { hits: &hits, unit: "ns", account: "", is_balanced: false };
+        let of = OfPoint { hits: &hits, unit: "ns", account: "", verdict: verdict(false), is_live: false };
         assert_eq!(of.facts()["beside"], json!([[2, 0, 5], [null, 0, 1], [2, 1, 94]]));
         let (heading, rows) = of.spent();
         assert!(heading.starts_with("Where all of a is, in ms"), "{heading}");
         assert!(rows.contains("6.0 %</td><td class=\"number\">0.000006<") && rows.contains("94.0 %"), "{rows}");
-        assert!(of.balance().starts_with("NOT BALANCED") && of.cpus().eq([2, 2]));
+        assert!(of.verdict.0.starts_with("NOT BALANCED") && of.cpus().eq([2, 2]));
+        assert_eq!(sums_beside(&hits), [6, 94]);
+    }
+
+    #[test]
+    fn what_is_not_certain_of_the_heap_is_said() {
+        let is = |is_doubtful, has_frees| verdict_of_live(is_doubtful, has_frees);
+        assert!(is(false, true).1 && !is(true, true).1 && !is(false, false).1);
+        assert!(is(true, true).0.contains("records were lost") && is(false, false).0.contains("no free is recorded"));
     }
 }

@@ -3,8 +3,10 @@
 //! In: header, counters and account. Out: the HTML up to the data, which says what ran, how it was sampled, what was
 //! lost, whether the account balances and where all the time went; and the JSON text for the script.
 
+use super::event::sums_beside;
 use super::stacks::Tree;
 use super::{Input, gaps};
+use crate::diff::output::exactness;
 use crate::lockups::Lockup;
 use crate::output::lockups;
 use crate::output::{report, time};
@@ -126,11 +128,17 @@ pub fn text(input: &Input<'_>, tree: &Tree) -> Value {
 /// The comparison: its rows, and for each frame its rows by self and by total samples.
 fn changes(tree: &Tree, old: &super::Old<'_>) -> Value {
     use crate::diff::{Kind, unify};
+    // If records of frees were lost, nothing is certain of what was not freed.
+    let is_doubtful = old.diff.event.as_ref().is_some_and(|event| event.is_doubtful);
     let rows: Vec<Value> = old
         .diff
         .rows
         .iter()
-        .map(|row| json!([row.old, row.new, row.change.low, row.change.middle, row.change.high, row.is_significant()]))
+        .map(|row| {
+            let ends = row.change;
+            let (is_significant, is_exact) = (row.is_significant() && !is_doubtful, row.is_exact() && !is_doubtful);
+            json!([row.old, row.new, ends.low, ends.middle, ends.high, is_significant, is_exact, row.is_within_loss])
+        })
         .collect();
     let place = |row: &crate::diff::Row| (row.kind, row.name.clone());
     let places: BTreeMap<_, usize> = old.diff.rows.iter().enumerate().map(|(at, row)| (place(row), at)).collect();
@@ -138,7 +146,10 @@ fn changes(tree: &Tree, old: &super::Old<'_>) -> Value {
     let of_frame: Vec<Value> =
         tree.names().map(|name| json!([find(Kind::Own, &name), find(Kind::Total, &name)])).collect();
     json!({
-        "samples": old.timeline.events.len(),
+        "samples": old.counts().fold(0, u64::saturating_add),
+        // What was lost and what was not recorded; of samples this is not compared.
+        "beside": old.hits.map_or(Vec::new(), |hits| sums_beside(hits).to_vec()),
+        "isDoubtful": is_doubtful,
         "confidence": old.diff.confidence,
         "rows": rows,
         "frames": of_frame,
@@ -170,7 +181,7 @@ pub fn head(input: &Input<'_>) -> String {
     if let Some(event) = &input.event {
         let (heading, spent) = event.spent();
         let about = ("where all of its weight is", &heading[..]);
-        return page(input, about, (&facts, &spent), (event.balance(), event.is_balanced));
+        return page(input, about, (&facts, &spent), event.verdict);
     }
     let balance = match (input.account.cpus.is_empty(), input.account.is_balanced()) {
         (true, _) => "no account: losses were not counted at the source",
@@ -210,7 +221,7 @@ fn rows(input: &Input<'_>) -> Vec<(&'static str, String)> {
     let mut row = |name, value: Option<String>| rows.extend(value.map(|value| (name, visible(&value).into_owned())));
     let (profile, kernel) = input.files;
     row("Profile", Some(name_of(profile)));
-    row("Compared with", input.old.as_ref().map(|old| name_of(old.file)));
+    row("Compared with", input.old.as_ref().map(compared));
     row("Symbols", Some(name_of(kernel)));
     row("Build id", fact(Fact::BuildId).filter(|id| *id != "-").map(str::to_owned));
     row("Hits", input.event.as_ref().map(|event| event.account.to_owned()));
@@ -223,6 +234,15 @@ fn rows(input: &Input<'_>) -> Vec<(&'static str, String)> {
     row("Boots", (boots.len() > 1).then(|| boots.iter().map(Boot::id).collect::<Vec<_>>().join(", ")));
     row("Account", Some(input.account.to_string()));
     rows
+}
+
+/// The older profile, and with weights how exactly they are known.
+fn compared(old: &super::Old<'_>) -> String {
+    let name = name_of(old.file);
+    match &old.diff.event {
+        None => name,
+        Some(event) => format!("{name} (OLD; this profile is NEW).{}", exactness(event, old.diff.runs)),
+    }
 }
 
 /// The name of a file without its folders.

@@ -40,8 +40,10 @@ async function start() {
     const all = counted.beside.reduce((sum, one) => sum + one, counted.samples);
     let old = null;
     if (counted.old) {
-      const oldWeights = weigh(calls, counted.old, []);
-      old = { weights: oldWeights, samples: counted.oldSamples, functions: byFunction(data, calls, oldWeights) };
+      const { beside } = data.old;
+      const oldWeights = weigh(calls, counted.old, beside);
+      old = { weights: oldWeights, samples: counted.oldSamples, functions: byFunction(data, calls, oldWeights),
+        all: beside.reduce((sum, one) => sum + one, counted.oldSamples) };
     }
     now = { counted, calls, weights, functions, all, old, choice };
     timeline.show(choice.from === null ? null : choice, choice.hiddenCpus);
@@ -97,10 +99,11 @@ async function start() {
   function style(isFound) {
     const colors = frameColors(data);
     const frame = (box) => box.part.tree.frame[box.node];
-    const isComparison = now.old && ((box) => box.part.tree === now.calls);
-    const share = (weights, node, all) => weights.total[node] / Math.max(all, 1);
+    // The root has all samples, and what is shown besides them is of no function that is known: they have no change.
+    const isComparison = now.old && ((box) => box.part.tree === now.calls && box.node > 0 &&
+      !data.besideFrames.includes(frame(box)));
     const changed = ({ part, node }) =>
-      share(part.weights, node, now.all) - share(now.old.weights, node, now.old.samples);
+      changeOfShare(part.weights.total[node], now.counted, now.old.weights.total[node], now.old);
     const text = (box) => (box.node === 0 ? "all" : data.names[frame(box)]);
     const exact = (box) => (box.node === 0 ? "all" : fullName(data, frame(box)));
     return {
@@ -108,8 +111,8 @@ async function start() {
       isFaded: (box) => Boolean(isFound) && (box.node === 0 || !isFound[frame(box)]),
       color: (box) => {
         if (box.node === 0) return css([0, 0, 84]);
-        if (!isComparison || !isComparison(box) || data.besideFrames.includes(frame(box))) return colors[frame(box)];
-        return changeColor(changed(box), changeOf(data, frame(box))?.[5] ?? false);
+        if (!isComparison || !isComparison(box)) return colors[frame(box)];
+        return changeColor(changed(box), isCertain(changeOf(data, frame(box))));
       },
       describe: (box) => {
         const { total, self } = box.part.weights;
@@ -124,6 +127,10 @@ async function start() {
   /// What is shown besides the samples.
   function besideText({ hits, lost, beside }) {
     if (!data.event) return `, ${amount(lost)} lost`;
+    if (data.event.isLive) {
+      const when = choice.from === null ? "were not freed" : "were made in this time, and not freed until the end";
+      return ` in ${whole.format(hits)} recorded allocations that ${when}`;
+    }
     const recorded = ` in ${whole.format(hits)} recorded hits`;
     if (choice.from !== null && data.event.beside.length) {
       return `${recorded}; of what was lost or not recorded no time is known`;
@@ -131,10 +138,19 @@ async function start() {
     return `${recorded}, ${amountOf(lost)} lost, ${amountOf(beside[1])} not recorded`;
   }
 
+  /// What the older profile has.
+  function beforeText(samples) {
+    const text = `${amountInText(samples)} (whole recording)`;
+    const [lost, unrecorded] = data.old.beside;
+    const said = data.event && !data.event.isLive
+      ? `${text}, ${amountOf(lost)} lost, ${amountOf(unrecorded)} not recorded` : text;
+    return data.event?.beside.length || lost || unrecorded ? `${said}; changes are those of recorded hits` : said;
+  }
+
   function showControls() {
     const { counted } = now;
     const span = choice.from === null ? "whole recording" : `${seconds(choice.from)} to ${seconds(choice.to)} s`;
-    const before = now.old ? `; before: ${whole.format(now.old.samples)} (whole recording)` : "";
+    const before = now.old ? `; before: ${beforeText(now.old.samples)}` : "";
     $("summary").textContent = `${span}: ${amountOf(counted.samples)}${besideText(counted)}${before}`;
     $("from").value = seconds(choice.from ?? 0);
     $("to").value = seconds(choice.to ?? data.end);
@@ -174,6 +190,12 @@ async function start() {
     change(choice.view === "sandwich" ? { func } : { func, zoom: pathTo(box.part.tree, box.node) });
   }
 
+  /// Whether a kind of frame can be there. What is not known of a heap is said at the top.
+  function isInLegend(name) {
+    if (name === "unrecorded") return Boolean(data.event) && !data.event.isLive;
+    return name !== "lost" || !data.event?.isLive;
+  }
+
   function listen() {
     KINDS.forEach((name, kind) => {
       const box = element("input", { type: "checkbox" });
@@ -185,11 +207,11 @@ async function start() {
       const isHidden = Boolean(data.event) && !data.stacks.kind.includes(kind);
       $("kinds").append(element("label", { hidden: isHidden }, box, swatch, name));
     });
-    if (data.event) $("kinds").querySelector("legend").textContent = "Hits in";
+    if (data.event) $("kinds").querySelector("legend").textContent = data.event.isLive ? "Allocated in" : "Hits in";
     const legend = data.old
       ? [["grew", changeColor(0.04, true)], ["shrank", changeColor(-0.04, true)],
-        ["may be chance", changeColor(0.04, false)], ["same", changeColor(0, false)]]
-      : Object.entries(FRAME_COLORS).filter(([name]) => data.event || name !== "unrecorded")
+        [data.event ? "not certain" : "may be chance", changeColor(0.04, false)], ["same", changeColor(0, false)]]
+      : Object.entries(FRAME_COLORS).filter(([name]) => isInLegend(name))
         .map(([name, color]) => [name === "unrecorded" ? "not recorded" : name, css(color)]);
     $("legend").replaceChildren(...legend.map(([name, color]) => {
       const swatch = element("span", { className: "swatch" });

@@ -13,6 +13,7 @@ pub mod stacks;
 
 use crate::account::Account;
 use crate::diff::Diff;
+use crate::output::export::hits::Hits;
 use crate::profile::Profile;
 use crate::symbols::Inlines;
 use crate::timeline::Timeline;
@@ -68,10 +69,20 @@ pub struct Old<'a> {
     pub file: &'a str,
     /// Its samples.
     pub timeline: &'a Timeline,
+    /// The hits of a point, if they are compared instead of samples; those of the timeline in the same order.
+    pub hits: Option<&'a Hits>,
     /// What gives its stacks their names.
     pub source: Source<'a>,
     /// Which functions have changed.
     pub diff: &'a Diff,
+}
+
+impl Old<'_> {
+    /// What each entry of the timeline counts: 1, or the weight for which a hit stands.
+    fn counts(&self) -> impl Iterator<Item = u64> {
+        let weight = |at: usize| self.hits.map_or(1, |hits| hits.hits[at].stands_for);
+        (0..self.timeline.events.len()).map(weight)
+    }
 }
 
 /// Writes the page.
@@ -85,7 +96,10 @@ pub fn write(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
     if let Some(old) = &input.old {
         let numbers = tree.add(&old.source, old.timeline.events.iter().map(|event| event.stack));
         old_counts.resize(tree.len(), 0u64);
-        old.timeline.events.iter().for_each(|event| old_counts[numbers[&event.stack] as usize] += 1);
+        for (event, count) in old.timeline.events.iter().zip(old.counts()) {
+            let sum = &mut old_counts[numbers[&event.stack] as usize];
+            *sum = sum.saturating_add(count);
+        }
     }
     let text = facts::text(input, &tree);
     let clock = facts::Clock::new(input);

@@ -44,12 +44,20 @@ class FunctionTable {
       [null, unit.name, (row) => ({ text: amount(row.total) })],
     ];
     if (!old) return plain;
-    const range = ([, , low, , high]) => `${points(low)} to ${points(high)}`;
+    const before = [null, "before (whole)", (row) => ({ text: percent(row.oldTotal, old.all) })];
+    const pale = (text) => (row) => ({ text: text(row), isPale: !isCertain(row.interval) });
+    const change = (title) => ["change", title, pale((row) => (row.isBeside ? "" : points(row.change)))];
+    const interval = [null, "interval (whole recordings)",
+      pale(({ interval }) => (!interval ? "" : isExact(interval) ? "exact" : rangeOf(interval)))];
+    if (!unit.isWeight) return [...plain, before, change("Change"), interval];
     return [
       ...plain,
-      [null, "before (whole)", (row) => ({ text: percent(row.oldTotal, old.samples) })],
-      ["change", "Change", (row) => ({ text: points(row.change), isPale: !row.isSignificant })],
-      [null, "interval (whole recordings)", (row) => ({ text: row.interval ? range(row.interval) : "", isPale: !row.isSignificant })],
+      before,
+      [null, unit.name, (row) => ({ text: amount(row.oldTotal) })],
+      change("Change in points"),
+      [null, `${unit.name} more (whole)`,
+        pale(({ interval }) => (interval ? signed(interval[1] - interval[0]) : ""))],
+      interval,
     ];
   }
 
@@ -81,13 +89,14 @@ class FunctionTable {
     this.table.replaceChildren(this.head(columns, choice), body);
   }
 
-  row(frame, { functions, old, all }) {
+  row(frame, { functions, old, counted }) {
     const row = { frame, self: functions.self[frame], total: functions.total[frame] };
     if (old) {
       row.oldTotal = old.functions.total[frame];
-      row.change = row.total / Math.max(all, 1) - row.oldTotal / Math.max(old.samples, 1);
+      // What is shown besides the samples is of no function that is known, so it has no change.
+      row.isBeside = this.data.besideFrames.includes(frame);
+      row.change = row.isBeside ? 0 : changeOfShare(row.total, counted, row.oldTotal, old);
       row.interval = changeOf(this.data, frame);
-      row.isSignificant = row.interval?.[5] ?? false;
     }
     return row;
   }
@@ -125,8 +134,30 @@ class FunctionTable {
   }
 }
 
-/// The row of the comparison for the total samples of a function: `[old, new, low, middle, high, is significant]`.
+/// By how much the share of a function has changed. As in `diff`, shares are parts of the samples that are there, or of
+/// the recorded hits: what was lost may be of any function.
+const changeOfShare = (total, counted, oldTotal, old) =>
+  total / Math.max(counted.samples, 1) - oldTotal / Math.max(old.samples, 1);
+
+/// The row of the comparison for the total samples of a function: `[old, new, low, middle, high, is significant, every
+/// hit was recorded, may be lost hits alone]`.
 function changeOf(data, frame) {
   const at = data.old?.frames[frame]?.[1];
   return at === undefined || at === null ? null : data.old.rows[at];
+}
+
+/// Whether a change has no error: every hit was recorded, and none was lost.
+const isExact = ([, , low, , high, , isRecorded]) => isRecorded && low === high;
+/// Whether a change is more than chance, or is known exactly.
+const isCertain = (change) => Boolean(change) && (change[5] || isExact(change));
+const rangeOf = ([, , low, , high]) => `${points(low)} to ${points(high)}`;
+
+/// What is known of a change, in words.
+function verdictOf(data, change) {
+  const [, , , , , isSignificant, isRecorded, isWithinLoss] = change;
+  if (data.old.isDoubtful) return "not certain, because records of allocations or frees were lost";
+  if (isExact(change)) return "exact, because every hit was recorded";
+  if (isWithinLoss) return "may be the lost hits alone";
+  if (isSignificant) return isRecorded ? "more than the lost hits can be" : "more than chance";
+  return "may be chance";
 }

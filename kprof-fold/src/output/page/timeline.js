@@ -78,7 +78,8 @@ class Timeline {
       [this.width, this.wasDark] = [width, isDark.matches];
       this.lanes = this.drawnLanes();
       const column = seconds(data.end / this.lanes.width);
-      if (data.weights) this.scale.textContent = `Full height: ${amountOf(this.most)} in ${column} s.`;
+      const when = data.event?.isLive ? " Each allocation is at the time at which it was made." : "";
+      if (data.weights) this.scale.textContent = `Full height: ${amountOf(this.most)} in ${column} s.${when}`;
     }
     this.draw();
   }

@@ -16,5 +16,6 @@ function setUnit(data) {
 /// A number without its unit, and with it.
 const amount = (number) => unit.format.format(number / unit.divisor);
 const amountOf = (number) => `${amount(number)} ${unit.name}`;
+const signed = (number) => `${number > 0 ? "+" : ""}${amount(number)}`;
 /// In a sentence, samples need no unit, because nothing else is counted; weights do.
 const amountInText = (number) => (unit.isWeight ? amountOf(number) : amount(number));
