@@ -84,6 +84,11 @@ pub fn wants_sampler() -> bool {
     false
 }
 
+/// The boot is not sampled.
+pub fn samples_boot() -> bool {
+    false
+}
+
 /// Nothing.
 #[inline(always)]
 pub fn enter(_: &TrapFrame) -> Published {

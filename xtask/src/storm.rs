@@ -33,8 +33,8 @@ pub struct Arguments {
     /// NMIs that are sent per second and CPU
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     hz: u32,
-    /// Requires only this part of the minimum numbers, in percent, for slow or busy machines. If one is not reached, the
-    /// storm begins anew and takes four times as long, at most twice
+    /// Requires only this part of the minimum numbers, in percent, for slow or busy machines. If one is not reached,
+    /// the storm begins anew and takes four times as long, at most twice
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100))]
     min_percent: u64,
     /// Puts probes on all functions that can have one, and removes them, again and again. Everything is slower then, so

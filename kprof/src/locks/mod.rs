@@ -100,8 +100,8 @@ impl<R, K: Profiled, const NAMES_HOLDER: bool> RawLock<R, K, NAMES_HOLDER> {
         }
     }
 
-    /// Waits for the lock, and returns whether it is taken then. It is a function of its own, so that the walk can begin
-    /// at its frame.
+    /// Waits for the lock, and returns whether it is taken then. It is a function of its own, so that the walk can
+    /// begin at its frame.
     #[cold]
     #[inline(never)]
     fn wait(&self, lock: impl FnOnce(&R) -> bool, is_locked: impl FnOnce(&R) -> bool) -> bool {
@@ -186,7 +186,7 @@ impl<R, K: Profiled, const NAMES_HOLDER: bool> RawLock<R, K, NAMES_HOLDER> {
 }
 
 /// The points of locks.
-const ALL: [&Point; 3] = [&WAIT, &HOLD, &FAILED];
+static ALL: [&Point; 3] = [&WAIT, &HOLD, &FAILED];
 
 /// Whether the points are in the list. The first call after `init` puts them there.
 fn are_listed(shared: &Shared) -> bool {

@@ -1,8 +1,9 @@
 //! The calls of a lock for readers and writers, without those for upgradable readers.
 //!
 //! In: the calls of `lock_api`'s traits of such locks. Out: the same calls of the inner lock, by `take`, `attempt` and
-//! `give_back`. Runs in: wherever the kernel locks, never in an NMI. A trait is there if the inner lock has it. A writer
-//! that becomes a reader lets others in, so this is a release. Nothing here reads a clock or hits a point itself.
+//! `give_back`. Runs in: wherever the kernel locks, never in an NMI. A trait is there if the inner lock has it. A
+//! writer that becomes a reader lets others in, so this is a release. Nothing here reads a clock or hits a point
+//! itself.
 
 use super::RawLock;
 use crate::profiled::Profiled;

@@ -1,9 +1,10 @@
 //! The calls of a lock with upgradable readers.
 //!
 //! In: the calls of `lock_api`'s traits of such locks. Out: the same calls of the inner lock, by `take`, `attempt` and
-//! `give_back`. Runs in: wherever the kernel locks, never in an NMI. A trait is there if the inner lock has it. The wait
-//! of an upgrade is that for the other readers; the upgrade releases nothing, so nobody is charged by it. A reader that
-//! is not upgradable any more lets others in, so this is a release. Nothing here reads a clock or hits a point itself.
+//! `give_back`. Runs in: wherever the kernel locks, never in an NMI. A trait is there if the inner lock has it. The
+//! wait of an upgrade is that for the other readers; the upgrade releases nothing, so nobody is charged by it. A reader
+//! that is not upgradable any more lets others in, so this is a release. Nothing here reads a clock or hits a point
+//! itself.
 
 use super::RawLock;
 use crate::profiled::Profiled;

@@ -24,11 +24,6 @@ const MEASURED: u64 = 1000;
 
 static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
 
-/// Whether the boot is sampled.
-pub fn wanted(info: &BootInfo) -> bool {
-    kprof::ENABLED && profiling::wants_sampler() && info.option("boot-profile").is_some()
-}
-
 /// Starts the ticks. Interrupts are on afterwards.
 pub fn start(info: &BootInfo) {
     idt::load();

@@ -27,7 +27,7 @@ extern "C" fn kmain(start_info: u64) -> ! {
     let info = info::keep(|| pvh::read(start_info));
     log!("kprof test kernel: {}", info.command_line);
     turns::init((info.option("accel") == Some("icount")).then(|| info.number("instruction-ns", 1).max(1)));
-    let early = early::wanted(info);
+    let early = profiling::samples_boot();
     if early {
         early::start(info);
     }
@@ -138,7 +138,7 @@ pub fn on_device_interrupt() {
 fn start(pci_config: Option<u64>) {
     let info = info::info();
     let phase = |name| {
-        if early::wanted(info) {
+        if profiling::samples_boot() {
             profiling::mark_phase(name);
         }
     };

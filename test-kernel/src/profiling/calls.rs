@@ -14,7 +14,6 @@ use kprof::{ENABLED, Event, Image, Interrupted, NmiToken, Published, Task, Trigg
 #[cfg(feature = "profiling")]
 use super::places;
 use super::{PROFILER, points, port};
-use crate::boot::early;
 use crate::cpu::entry::TrapFrame;
 use crate::cpu::{self, CPUS, clock};
 use crate::info::info;
@@ -37,10 +36,15 @@ pub fn wants_sampler() -> bool {
     ENABLED && trigger() != Trigger::Timer
 }
 
-/// Called on the sampler CPU. It does not return there. It has no ring for samples, but its interrupts and what it calls
-/// hit points as on every other CPU. If the boot was sampled, it has been registered for that.
+/// Whether the boot is sampled.
+pub fn samples_boot() -> bool {
+    wants_sampler() && info().option("boot-profile").is_some()
+}
+
+/// Called on the sampler CPU. It does not return there. It has no ring for samples, but its interrupts and what it
+/// calls hit points as on every other CPU. If the boot was sampled, it has been registered for that.
 pub fn run_sampler(cpu: usize) {
-    if ENABLED && !early::wanted(info()) {
+    if ENABLED && !samples_boot() {
         points::register(cpu);
     }
     PROFILER.run_sampler(cpu);

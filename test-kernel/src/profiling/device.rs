@@ -13,13 +13,11 @@ use core::fmt::Write;
 
 use kprof::{ControlFile, ENABLED, ReadError, StreamFile, StreamName as Name};
 
-use super::{PROFILER, READERS};
-use crate::boot::early;
+use super::{PROFILER, READERS, samples_boot};
 use crate::cpu::{self, clock};
 use crate::errno::{Errno, Result};
 use crate::fs::device::{FixedFolder, device_stat};
 use crate::fs::{Node, Stat, UserBuffer};
-use crate::info::info;
 use crate::lock::Lock;
 use crate::log;
 use crate::memory::user;
@@ -34,7 +32,7 @@ pub fn folder() -> Arc<dyn Node> {
     if ENABLED {
         names.push((String::from("ctl-profiling"), Arc::new(Control)));
         names.push((String::from("profiling-meta"), Arc::new(Stream(Name::Meta))));
-        let sampler = cpu::sampler().filter(|_| !early::wanted(info()));
+        let sampler = cpu::sampler().filter(|_| !samples_boot());
         for cpu in 0..cpu::count() {
             if Some(cpu) != sampler {
                 names.push((format!("{}", Name::Cpu(cpu)), Arc::new(Stream(Name::Cpu(cpu)))));
