@@ -25,6 +25,7 @@ use crate::state::{Instance, Shared};
 use crate::unwind::Direct;
 use core::fmt::Write;
 use core::ptr;
+use core::sync::atomic::Ordering;
 
 const OFF: u64 = PointState::Off.encode();
 const COUNT: u64 = PointState::Count.encode();
@@ -161,20 +162,24 @@ impl Shared {
         let Some(_only_taker) = patience.lock(&self.points_taker) else { return };
         #[cfg(feature = "heap")]
         HEAP.lose_homeless();
+        let mut kept = 0;
         for point in POINTS.iter() {
             let offset = point.offset();
             for (cpu, slot) in self.slots().iter().enumerate() {
                 let Some(place) = slot.sampler.points.get(offset) else { continue };
                 let mut taken = take(point, place);
                 while !taken.is_empty() && self.write_account(point, offset.number(), cpu as u64, &mut taken) {}
+                kept += u64::from(!taken.is_empty());
                 place.put_back(&taken);
             }
             let (hits, weight) = point.take_lost();
             let mut taken = Taken::lost(hits, weight);
             if !taken.is_empty() && !self.write_account(point, offset.number(), NO_CPU, &mut taken) {
                 point.put_back_lost((hits, weight));
+                kept += 1;
             }
         }
+        self.meta.kept.store(kept, Ordering::Relaxed);
     }
 
     /// Writes a record that the point exists, with its unit, name and state.

@@ -172,9 +172,11 @@ fn counts_that_do_not_fit_into_one_record_or_into_the_stream_are_written_later()
     daemon.meta.read(&mut vec![0; 4096]).unwrap();
     (0..300).for_each(|_| profiler.mark("a mark that fills the stream, with a text of some eighty bytes that says so"));
     daemon.ctl.write(b"flush").unwrap();
+    assert_eq!(control(profiler)["meta.kept"], "1", "whoever reads must flush again");
     // `accounts` frees the stream only after its first read, so the counts come with the second call.
     let mut sum = accounts(profiler, &daemon).remove(&("many.read".to_owned(), 1)).unwrap_or_default();
     let rest = accounts(profiler, &daemon).remove(&("many.read".to_owned(), 1)).unwrap_or_default();
+    assert_eq!(control(profiler)["meta.kept"], "0");
     sum.weight = sum.weight.wrapping_add(rest.weight);
     rest.counters.into_iter().for_each(|(name, count)| *sum.counters.entry(name).or_default() += count);
     assert_eq!(sum.weight, u64::MAX);

@@ -32,8 +32,12 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
         };
         let place = self.intake.places.entry(stream).or_default();
         let mut position = place.position.or_else(|| self.ctl.position_out(stream));
+        // Until the meta stream is read for the first time, the kernel replaces the oldest records by newer ones, also
+        // after its positions were read. Whether something of this session is missing is seen below.
+        let is_first_meta = stream == Stream::Meta && place.position.is_none() && self.options.is_recording;
         let may_skip = match self.source.access() {
             Access::Copies => true,
+            _ if is_first_meta => true,
             _ => self.ctl.overwrites() && matches!(stream, Stream::Cpu(_)),
         };
         if may_skip && piece.carried == 0 {

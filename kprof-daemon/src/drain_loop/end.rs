@@ -3,12 +3,14 @@
 //! In: a session whose rounds are over. Out: all that the kernel had recorded by then is in the file. Runs in: user
 //! process. It reads up to the position that the kernel had at the end, so it ends although the kernel goes on.
 
-use super::{LAST_ROUNDS, Session};
+use super::{KEPT_TRIES, LAST_ROUNDS, SLEEP, Session};
+use crate::ctl::Ctl;
 use crate::error::Error;
 use crate::pace::Pace;
 use crate::source::{Access, Source, Stream};
 use crate::system::System;
 use kprof_format::command::Command;
+use kprof_format::counter::MetaCounter;
 use std::collections::BTreeMap;
 
 impl<S: System, Src: Source<S>> Session<'_, S, Src> {
@@ -19,6 +21,40 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
             Err(Error::Refused { .. }) => Ok(()),
             other => other,
         }
+    }
+
+    /// Reads the meta stream as it is, so that nothing that follows can overwrite it, and has the kernel write all that
+    /// points have counted before the session, in as many portions as it needs.
+    pub(super) fn read_what_was_before(&mut self) -> Result<(), Error> {
+        self.read_up_to_now()?;
+        while self.flush_what_is_kept()? {
+            // It is from before the session, too.
+            self.intake.place(Stream::Meta).older = self.ctl.position_in(Stream::Meta).unwrap_or(0);
+            self.read_up_to_now()?;
+        }
+        Ok(())
+    }
+
+    /// Has the kernel write counts of points that it has kept because the meta ring was full. `false` if there are
+    /// none. If it cannot write any in the end, the counts are not known.
+    fn flush_what_is_kept(&mut self) -> Result<bool, Error> {
+        let kept = |ctl: &Ctl| ctl.meta(MetaCounter::Kept).unwrap_or(0);
+        let before = kept(&self.ctl);
+        if before == 0 || self.source.access() == Access::Counters {
+            return Ok(false);
+        }
+        for _ in 0..KEPT_TRIES {
+            self.flush()?;
+            self.source.observe(self.system, &mut self.ctl)?;
+            if kept(&self.ctl) < before {
+                return Ok(true);
+            }
+            // Beside another reader, that one makes room.
+            let _ = self.system.sleep(SLEEP);
+            self.round()?;
+        }
+        self.has_missed_meta = true;
+        Ok(false)
     }
 
     /// Gives the last commands, each at most once. All of them are given; the error is that of the first that fails.
@@ -54,6 +90,17 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
             return stopped;
         }
         self.source.observe(self.system, &mut self.ctl)?;
+        self.read_up_to_now()?;
+        while !self.totals.reached_max && self.flush_what_is_kept()? {
+            self.read_up_to_now()?;
+        }
+        self.account()?;
+        self.pump_live(true);
+        stopped
+    }
+
+    /// Reads the streams up to the positions in the state that was read last.
+    fn read_up_to_now(&mut self) -> Result<(), Error> {
         let target: BTreeMap<Stream, u64> = self
             .intake
             .streams(&self.ctl)
@@ -80,8 +127,6 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
             rounds += usize::from(found_nothing || target.is_empty());
         }
         self.has_missed_meta |= target.get(&Stream::Meta).is_some_and(|end| !self.has_read(Stream::Meta, *end));
-        self.account()?;
-        self.pump_live(true);
-        stopped
+        Ok(())
     }
 }

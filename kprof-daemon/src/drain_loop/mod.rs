@@ -45,8 +45,11 @@ const SLEEP: Duration = Duration::from_millis(5);
 /// The longest wait of a session of `kprof-record`. The end of the command ends a wait, unless the command ends between
 /// the check of the flags and the wait. So no wait may be long.
 const COMMAND_WAIT: Duration = Duration::from_millis(100);
-/// After so many commands at the beginning of a session there is a round.
+/// After so many commands at the beginning of a session there is a round. After one that is about points there is one
+/// in any case: it may write a record for each point.
 const COMMANDS_A_ROUND: usize = 32;
+/// How often the kernel may fail to write any of the counts that it has kept, because somebody else must make room.
+const KEPT_TRIES: usize = 64;
 /// Rounds between two checks that the file still exists.
 const LOOK_ROUNDS: u64 = 8;
 
@@ -207,11 +210,15 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
                 session.intake.place(stream).older = session.ctl.position_in(stream).unwrap_or(0);
             }
             session.ctl.count_from_now();
+            if session.counts_points() {
+                session.read_what_was_before()?;
+            }
         }
         for (number, command) in (1..).zip(session.options.commands.clone()) {
             session.source.command(session.system, &command)?;
             // The kernel notes settings in the meta stream. So many could overwrite each other there.
-            if number % COMMANDS_A_ROUND == 0 {
+            let is_of_points = matches!(Command::parse(command.as_bytes()), Ok(Command::Event(..)));
+            if number % COMMANDS_A_ROUND == 0 || is_of_points {
                 session.round()?;
             }
         }

@@ -150,6 +150,52 @@ fn stat_counts_the_hits_of_points_since_it_began() {
     }
 }
 
+/// More points than the meta ring has room for: for their names, and for their counts.
+const CROWD: usize = 1600;
+
+#[test]
+fn stat_counts_the_hits_of_more_points_than_the_meta_ring_has_room_for() {
+    for is_beside_another in [false, true] {
+        let system = world();
+        {
+            let world = &mut *system.0.borrow_mut();
+            world.disk.open(Path::new("/dev/null"));
+            // Five hits of each were counted before.
+            (world.kernel.crowd, world.kernel.counts_hits) = (vec![5; CROWD], true);
+            (world.kernel.meta.replaces, world.kernel.reader_is_fast) = (!is_beside_another, is_beside_another);
+            if is_beside_another {
+                world.kernel.control(7, b"protocol 1").unwrap();
+            }
+        }
+        let words = ["stat", "-e", "crowd.*", "-e", "null.*", "-x", ",", "--", "sleep", "0.05"];
+        let (ended, talk) = run(&system, &words);
+        assert_eq!(ended.unwrap(), 0, "{talk}");
+        let kernel = &system.0.borrow().kernel;
+        assert!(kernel.kept == 0 && kernel.tick > 0, "everything was told");
+        for (number, untold) in kernel.crowd.iter().enumerate() {
+            let name = format!(",,crowd.{number:04},");
+            let row = talk.lines().find_map(|line| line.split_once(&name)).unwrap_or_else(|| panic!("{talk:.2000}"));
+            assert_eq!(row.0.parse::<u64>().unwrap() + untold, kernel.tick, "crowd.{number:04}");
+        }
+    }
+}
+
+#[test]
+fn stat_says_that_hits_of_points_are_not_known_if_nobody_makes_room_for_them() {
+    let system = world();
+    {
+        let world = &mut *system.0.borrow_mut();
+        world.disk.open(Path::new("/dev/null"));
+        // The other reader acknowledges nothing, and there are no new tasks.
+        world.kernel.control(7, b"protocol 1").unwrap();
+        world.on_pause = Box::new(|kernel, _| kernel.tick_without_names());
+        (world.kernel.crowd, world.kernel.counts_hits) = (vec![0; CROWD], true);
+    }
+    let (ended, talk) = run(&system, &["stat", "-e", "crowd.*", "--", "sleep", "0.05"]);
+    assert_eq!(ended.unwrap(), 0, "{talk}");
+    assert!(talk.contains("<not counted>  crowd.*: other programs read"), "{talk}");
+}
+
 #[test]
 fn stat_says_that_hits_of_points_are_not_known_if_two_others_read_them() {
     let system = world();

@@ -100,6 +100,8 @@ table! {
         Lost = "lost",
         /// Records that were replaced by newer ones before they were read.
         Overwritten = "overwritten",
+        /// Accounts of points that did not fit when they were written last; `flush` writes them again.
+        Kept = "kept",
     }
 }
 

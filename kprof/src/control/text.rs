@@ -63,6 +63,7 @@ pub(crate) fn write_status(shared: &Shared, file: ClaimId, out: &mut dyn Write) 
                 MetaCounter::PositionOut => copies.map_or(ring.tail(), |copies| copies.at.position),
                 MetaCounter::Lost => shared.meta.lost() + copies.map_or(0, |copies| copies.overtaken),
                 MetaCounter::Overwritten => shared.meta.overwritten(),
+                MetaCounter::Kept => shared.meta.kept.load(Ordering::Relaxed),
             };
             writeln!(out, "meta.{counter} {value}")?;
         }

@@ -34,6 +34,8 @@ pub(crate) struct Meta {
     lock: spin::Mutex<()>,
     lost: AtomicU64,
     overwritten: AtomicU64,
+    /// How many accounts of points did not fit when they were written last, so that their counts are kept.
+    pub(crate) kept: AtomicU64,
     /// A quarter of the ring is unread and the reader has been told.
     pub(crate) woken: AtomicBool,
     pub(crate) reader: Reader,
@@ -47,6 +49,7 @@ impl Meta {
             lock: spin::Mutex::new(()),
             lost: AtomicU64::new(0),
             overwritten: AtomicU64::new(0),
+            kept: AtomicU64::new(0),
             woken: AtomicBool::new(false),
             reader: Reader::new(),
             copier: Copier::new(),

@@ -76,6 +76,12 @@ pub struct Kernel {
     pub counts_hits: bool,
     /// Hits that were ever told.
     pub told_hits: u64,
+    /// Further points: the hits of each that were not told yet, one for each tick while hits are counted.
+    pub crowd: Vec<u64>,
+    /// Whether the reader that has the claim has read and acknowledged the meta stream before each command of another.
+    pub reader_is_fast: bool,
+    /// How many of the crowd's accounts did not fit the last time.
+    pub kept: usize,
     /// The probes.
     pub probes: Probes,
     /// Names by task id, as they are now.
@@ -115,6 +121,9 @@ impl Kernel {
             hits: 0,
             counts_hits: false,
             told_hits: 0,
+            crowd: Vec::new(),
+            reader_is_fast: false,
+            kept: 0,
             probes: Probes::default(),
             names: BTreeMap::new(),
             tsc: 1000,
@@ -142,6 +151,7 @@ impl Kernel {
         self.tick += 1;
         self.page_faults += 1;
         self.hits += u64::from(self.counts_hits);
+        self.crowd.iter_mut().for_each(|hits| *hits += u64::from(self.counts_hits));
         self.tsc += 1 + self.random.below(1000);
         let cpus: Vec<u32> = self.rings.keys().copied().collect();
         for cpu in cpus {
@@ -176,6 +186,7 @@ impl Kernel {
         if self.page_faults > 0 && self.put_meta(Kind::Events, [1, 0, 0], text.as_bytes()) {
             self.page_faults = 0;
         }
+        self.write_crowd();
         for (number, weight, text) in self.probes.told() {
             assert!(self.put_meta(Kind::PointAccount, [number, 1, weight], text.as_bytes()));
         }
@@ -188,6 +199,25 @@ impl Kernel {
                 self.put_meta(Kind::TaskName, [1, 0, 0], b"told again");
             }
         }
+    }
+
+    /// Tells the meta stream of the crowd; what does not fit is lost.
+    fn tell_of_crowd(&mut self) {
+        for number in 0..self.crowd.len() {
+            self.put_meta(Kind::Point, [1000 + number as u64, 0, 0], format!("ns crowd.{number:04} count").as_bytes());
+        }
+    }
+
+    /// Writes what the crowd has counted; what does not fit is kept.
+    fn write_crowd(&mut self) {
+        let crowd = std::mem::take(&mut self.crowd);
+        let write = |(number, hits): (usize, u64)| {
+            let text = format!("ns crowd.{number:04} log2-0={hits} filtered={hits}");
+            let values = [1000 + number as u64, 1, hits];
+            if hits > 0 && !self.put_meta(Kind::PointAccount, values, text.as_bytes()) { hits } else { 0 }
+        };
+        self.crowd = crowd.into_iter().enumerate().map(write).collect();
+        self.kept = self.crowd.iter().filter(|hits| **hits > 0).count();
     }
 
     /// Tells the meta stream of point 3, as the kernel does at its first hit and when a claim begins.
@@ -303,6 +333,9 @@ impl Kernel {
         let copies = self.meta.copies.as_ref().filter(|_| is_copier);
         let (head, tail) = (self.meta.head, copies.map_or(self.meta.tail, |copies| copies.position));
         let _ = writeln!(text, "meta.position-in {head}\nmeta.position-out {tail}\nmeta.lost 0\nmeta.overwritten 0");
+        if self.kept > 0 {
+            let _ = writeln!(text, "meta.kept {}", self.kept);
+        }
         for (cpu, ring) in &self.events {
             let (head, tail, words) = (ring.head, ring.tail, ring.capacity);
             let _ = writeln!(text, "event.{cpu}.position-in {head}\nevent.{cpu}.position-out {tail}");
@@ -329,6 +362,10 @@ impl Kernel {
             kernel.error = why;
             Err(kind.into())
         };
+        if self.reader_is_fast && self.claim != Some(handle) {
+            self.meta.read = self.meta.head;
+            self.meta.acknowledge(self.meta.head);
+        }
         let mut acks = Vec::new();
         let mut wait = None;
         for line in text.lines() {
@@ -346,6 +383,7 @@ impl Kernel {
                     if !self.events.is_empty() {
                         self.tell_of_point();
                     }
+                    self.tell_of_crowd();
                 }
                 ["copy", "1"] if !self.gives_copies => {
                     return refuse(self, io::ErrorKind::InvalidInput, "no such command".into());
@@ -383,6 +421,7 @@ impl Kernel {
                 ["event", _, state] => {
                     self.write_events();
                     self.counts_hits = *state == "count";
+                    self.tell_of_crowd();
                 }
                 ["probe", ..] | ["unprobe", ..] => {
                     let has_lease = self.lease.is_some_and(|(holder, ..)| holder == handle);

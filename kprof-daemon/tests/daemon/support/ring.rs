@@ -21,6 +21,9 @@ pub struct Ring {
     pub delivered: u64,
     pub lost_full: u64,
     pub copies: Option<Copies>,
+    /// As the meta ring of the real kernel: until something is read under a claim, new records replace the oldest ones.
+    pub replaces: bool,
+    has_read: bool,
 }
 
 /// What the reader of copies still has to get.
@@ -67,6 +70,7 @@ impl Ring {
     /// Writes a record; `make` gets its position. Returns false if the record is lost.
     pub fn put(&mut self, words: usize, make: impl FnOnce(u64) -> Vec<u64>) -> bool {
         self.taken += 1;
+        self.replace_until_free(words as u64);
         if self.head + words as u64 - self.tail > self.capacity {
             self.lost_full += 1;
             return false;
@@ -86,6 +90,15 @@ impl Ring {
         true
     }
 
+    /// Replaces the oldest records until so many words are free, if it may.
+    fn replace_until_free(&mut self, words: u64) {
+        while self.replaces && !self.has_read && self.head + words - self.tail > self.capacity {
+            self.records.pop_front();
+            self.tail = self.records.front().map_or(self.head, |(position, _)| *position);
+            self.read = self.tail;
+        }
+    }
+
     /// What `copy 1` does: the copies begin with the next record, or with the oldest one that was not acknowledged.
     pub fn begin_copies(&mut self, with_oldest: bool) {
         let records = if with_oldest { self.records.clone() } else { VecDeque::new() };
@@ -96,13 +109,14 @@ impl Ring {
 
     /// What a new claim does: everything that is not acknowledged will be read again.
     pub fn rewind(&mut self) {
-        (self.read, self.split) = (self.tail, 0);
+        (self.read, self.split, self.has_read) = (self.tail, 0, false);
     }
 
     /// Bytes for a reader: at most `max_records` records and `max_bytes` bytes. With `may_split` the last record may be
     /// incomplete.
     pub fn read(&mut self, max_bytes: usize, max_records: usize, may_split: bool) -> Option<Vec<u8>> {
         let mut out = Vec::new();
+        self.replace_until_free(self.capacity / 2);
         let first = self.records.partition_point(|(position, _)| *position < self.read);
         for (position, words) in self.records.range(first..).take(max_records) {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -118,7 +132,7 @@ impl Ring {
                 break;
             }
             out.extend_from_slice(rest);
-            (self.read, self.split) = (position + words.len() as u64, 0);
+            (self.read, self.split, self.has_read) = (position + words.len() as u64, 0, true);
         }
         Some(out)
     }
