@@ -50,7 +50,7 @@ pub(super) struct Probe {
     /// Records the first arguments, by their types: u8, u16, u32, u64, i8, i16, i32, i64
     #[arg(long, value_name = "TYPE,...", value_parser = arguments, requires = "output")]
     args: Option<String>,
-    /// Only calls for which this holds: argN OP VALUE, or argN:TYPE OP VALUE; OP is == != < <= > >= or &; up to 4 times
+    /// Only calls that meet this: argN OP VALUE or argN:TYPE OP VALUE; OP == != < <= > >= &; up to 4
     #[arg(long = "if", value_name = "CONDITION", value_parser = condition, conflicts_with = "list")]
     conditions: Vec<String>,
     #[command(flatten)]
