@@ -72,7 +72,7 @@ pub fn load(input: &Input, choice: &Choice, subtrees: Option<bool>) -> Result<(L
 /// `annotate --event heap.live`: the lines in which allocations were made that were not freed.
 ///
 /// # Errors
-/// As [`load`], or if the function has none.
+/// As [`load()`], or if the function has none.
 pub fn annotate(args: &Annotate) -> Result<u8, Error> {
     let (input, choice) = (&args.input, &args.choice);
     refuse_cpus(choice, "--event heap.live")?;

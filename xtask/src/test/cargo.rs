@@ -47,7 +47,7 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
     let deny = ["--", "-D", "warnings"];
     let run = |arguments: &[&[&str]]| must_succeed(&mut cargo(&arguments.concat())).map(drop);
     outcome.check("host crates", run(&[&["clippy", "--quiet", "--all-targets"], &HOST, &deny]));
-    outcome.check("the simulations", run(&[&["clippy", "--quiet"], &proof::SIMULATIONS, &deny]));
+    outcome.check("the simulations", run(&[&["clippy", "--quiet"], &HOST, &proof::SIMULATIONS, &deny]));
     let on = ["--package", "kprof", "--features", "profiling,locks,probes"];
     let off = ["--package", "redox-check", "--no-default-features"];
     outcome.check("Redox drop-in, profiler off", run(&[&["clippy", "--quiet", "--all-targets"], &off, &deny]));

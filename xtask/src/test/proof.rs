@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, anyhow};
 
 use super::cargo::{cargo, count_tests, must_succeed};
 use super::{Context, Outcome};
+use crate::build::{HOST, HOST_TESTS};
 use crate::run;
 use crate::toolchain::{self, Choice, nightly_has};
 use crate::tools::{self, Install};
@@ -49,7 +50,7 @@ const NOT_UNDER_SANITIZERS: [&str; 5] =
     ["--", "--skip=single_step", "--skip=wild", "--skip=gaps", "--skip=a_record_has_the_function"];
 
 /// The tests of `kprof-fold` that draw thousands of profiles. `cargo test` leaves them out, so clippy does too.
-pub const SIMULATIONS: [&str; 3] = ["--package=kprof-fold", "--test=simulation", "--test=weight_simulation"];
+pub const SIMULATIONS: [&str; 2] = ["--test=simulation", "--test=weight_simulation"];
 /// How often a daemon is killed.
 const KILLS: &str = "500";
 
@@ -60,9 +61,10 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     model.args(["test", "--quiet", "--release", "-p", "kprof", "--features", "profiling", "--test", "account"]);
     model.current_dir(run::root()).env("KPROF_CASES", MODEL_CASES);
     count_tests_of(&mut outcome, "the account's model, ten million steps", &mut model)?;
-    let cargo = |words: &[&str]| cargo(&[&["test", "--quiet"][..], words].concat());
+    // Of all packages, because cargo compiles the dependencies of one alone with other features once more.
+    let cargo = |words: &[&str]| cargo(&[&["test", "--quiet"][..], &HOST, &HOST_TESTS, words].concat());
     count_tests_of(&mut outcome, "the simulations of comparisons", &mut cargo(&SIMULATIONS))?;
-    let kills = &mut cargo(&["--package=kprof-daemon", "--test=kill"]);
+    let kills = &mut cargo(&["--test=kill"]);
     outcome.check("500 kills of a daemon", must_succeed(kills.env("KPROF_KILLS", KILLS)).map(drop));
     match nightly_has("miri", context.install) {
         Ok(()) => {
