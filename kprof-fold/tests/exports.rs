@@ -375,6 +375,33 @@ fn perfetto_has_an_instant_for_a_weight_that_is_no_time_and_names_the_arguments_
 }
 
 #[test]
+fn the_firefox_profiler_has_a_counter_of_the_weights_of_each_cpu_in_the_order_of_time() {
+    let counters = |input: &str, event: &str| {
+        let all: Value = serde_json::from_slice(&events(input, "firefox", event)).expect("is JSON");
+        let one = |counter: &Value| {
+            let (samples, text) = (&counter["samples"], |name: &str| counter[name].as_str().unwrap().to_owned());
+            let main = &all["threads"][counter["mainThreadIndex"].as_u64().expect("is a number") as usize];
+            assert_eq!((main["pid"].clone(), text("name")), (text("pid").into(), event.to_owned()));
+            assert_eq!(samples["length"], numbers(&samples["number"]).len());
+            (text("pid"), text("category"), numbers(&samples["time"]), numbers(&samples["count"]))
+        };
+        all["counters"].as_array().expect("is a list").iter().map(one).collect::<Vec<_>>()
+    };
+    let row = |cpu: &str, category: &str, times: &[f64], weights: &[f64]| {
+        (cpu.to_owned(), category.to_owned(), times.to_vec(), weights.to_vec())
+    };
+    let bytes = row("CPU 1", "Bandwidth", &[0.0, 1e-6, 2e-6], &[300.0, 300.0, 300.0]);
+    assert_eq!(counters("events.profile", "null.write"), [bytes]);
+    let times = [
+        row("CPU 1", "kprof", &[0.3, 1.3], &[300_000.0, 1_200_000.0]),
+        row("CPU 2", "kprof", &[0.3, 0.302], &[18_769.0, 32_846.0]),
+    ];
+    assert_eq!(counters("events-on-cpus.profile", "lock.wait"), times);
+    let heap = counters("heap.profile", "heap.live");
+    assert_eq!(heap, [row("kernel", "Memory", &[0.0, 1999.991808], &[106_651.0, 70_139.0])]);
+}
+
+#[test]
 fn the_heap_is_bytes_at_their_times_in_the_firefox_profiler_and_a_heap_profile_in_perfetto() {
     let all: Value = serde_json::from_slice(&events("heap.profile", "firefox", "heap.live")).expect("is JSON");
     let (threads, samples) = (all["threads"].as_array().expect("is a list"), &all["threads"][0]["samples"]);

@@ -29,7 +29,7 @@ const VERSION: u32 = 61;
 /// Errors of the writer.
 pub fn write(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
     let tables = Tables::new(input, &[input.lost]);
-    let mut threads = begin(input, &tables, out)?;
+    let mut threads = begin(input, &tables, &Value::Array(Vec::new()), out)?;
     for cpu in input.cpus() {
         threads.tasks(cpu)?;
         threads.lost(cpu)?;
@@ -38,9 +38,14 @@ pub fn write(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Writes everything up to the first thread after that of the marks.
-fn begin<'a>(input: &'a Input<'a>, tables: &'a Tables, out: &'a mut dyn Write) -> io::Result<Threads<'a>> {
-    let meta = meta(input);
-    write!(out, "{{\"meta\":{meta},\"libs\":{},\"pages\":[],\"counters\":[],", Value::Array(tables.libs(input)))?;
+fn begin<'a>(
+    input: &'a Input<'a>,
+    tables: &'a Tables,
+    counters: &Value,
+    out: &'a mut dyn Write,
+) -> io::Result<Threads<'a>> {
+    let (meta, libs) = (meta(input), Value::Array(tables.libs(input)));
+    write!(out, "{{\"meta\":{meta},\"libs\":{libs},\"pages\":[],\"counters\":{counters},")?;
     write!(out, "\"profilerOverhead\":[],\"shared\":")?;
     tables.write(input, out)?;
     write!(out, ",\"threads\":[")?;
