@@ -8,7 +8,7 @@ use kprof::{DEFAULT_RING_WORDS, ENABLED, Point, PointCounts, Unit};
 
 use super::port::PROFILER;
 use super::{probes, system_calls};
-use crate::cpu::{MAX_CPUS, clock};
+use crate::cpu::{self, MAX_CPUS, clock};
 use crate::info::info;
 use crate::{log, memory};
 
@@ -34,7 +34,9 @@ pub(super) fn register(cpu: usize) {
     let words = || {
         // While the boot itself is sampled, the boot CPU has little memory: this is the smallest ring.
         let is_early = cpu == 0 && info().option("boot-profile").is_some();
-        info().number("event-ring-words", if is_early { 1024 } else { DEFAULT_RING_WORDS as u64 }) as usize
+        let words = info().number("event-ring-words", if is_early { 1024 } else { DEFAULT_RING_WORDS as u64 }) as usize;
+        // The sampler CPU has few hits, and a very large ring leaves no memory for a second one.
+        if cpu::sampler() == Some(cpu) { words.min(DEFAULT_RING_WORDS) } else { words }
     };
     // 0 on the command line: as in a port that gives no memory for records.
     if ENABLED
