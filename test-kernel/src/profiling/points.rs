@@ -34,9 +34,10 @@ pub(super) fn register(cpu: usize) {
     let words = || {
         // While the boot itself is sampled, the boot CPU has little memory: this is the smallest ring.
         let is_early = cpu == 0 && info().option("boot-profile").is_some();
-        let words = info().number("event-ring-words", if is_early { 1024 } else { DEFAULT_RING_WORDS as u64 }) as usize;
+        let usual = if is_early { 1024 } else { DEFAULT_RING_WORDS as u64 };
         // The sampler CPU has few hits, and a very large ring leaves no memory for a second one.
-        if cpu::sampler() == Some(cpu) { words.min(DEFAULT_RING_WORDS) } else { words }
+        let most = if cpu::sampler() == Some(cpu) { usual } else { u64::MAX };
+        info().number("event-ring-words", usual).min(most) as usize
     };
     // 0 on the command line: as in a port that gives no memory for records.
     if ENABLED

@@ -39,8 +39,8 @@ const KINDS: [Kind; 8] = [
     Kind { name: "plain point", points: "null.write", limits: [3.0, 25.0, NONE, 400.0] },
     // Four calls and three hits.
     Kind { name: "time off the CPU", points: "sched.*", limits: [12.0, 870.0, NONE, 1950.0] },
-    // Two hits: the waiter's and the holder's. It asks for the states of three points. With one CPU at work nobody waits
-    // for a lock.
+    // Two hits: the waiter's and the holder's. It asks for the states of three points. With one CPU at work nobody
+    // waits for a lock.
     Kind { name: "lock that is waited for", points: "", limits: [50.0, 345.0, NONE, 1075.0] },
     // The allocator's own path differs from call to call, so a mean of these few rounds can be three instructions off.
     // `--filter heap` has the specified limit, 12, and takes 4000 rounds.
