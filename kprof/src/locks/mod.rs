@@ -180,6 +180,24 @@ impl<R, K: Profiled, const NAMES_HOLDER: bool> RawLock<R, K, NAMES_HOLDER> {
         }
     }
 
+    /// Notes who has taken the lock, if it is taken. Returns whether it is.
+    #[inline(always)]
+    fn took_if(&self, is_taken: bool) -> bool {
+        if is_taken {
+            self.took();
+        }
+        is_taken
+    }
+
+    /// Notes that there may be several holders, if the lock is taken. Returns whether it is.
+    #[inline(always)]
+    fn shared_if(&self, is_taken: bool) -> bool {
+        if is_taken {
+            self.shared();
+        }
+        is_taken
+    }
+
     fn address(&self) -> u64 {
         (&raw const *self).addr() as u64
     }

@@ -23,11 +23,7 @@ unsafe impl<R: RawMutex, K: Profiled, const NAMES_HOLDER: bool> RawMutex for Raw
 
     #[inline(always)]
     fn try_lock(&self) -> bool {
-        let is_taken = self.attempt(R::try_lock);
-        if is_taken {
-            self.took();
-        }
-        is_taken
+        self.took_if(self.attempt(R::try_lock))
     }
 
     #[inline(always)]
@@ -58,19 +54,11 @@ unsafe impl<R: RawMutexTimed, K: Profiled, const NAMES_HOLDER: bool> RawMutexTim
 
     #[inline(always)]
     fn try_lock_for(&self, timeout: R::Duration) -> bool {
-        let is_taken = self.take_in_time(R::try_lock, |inner| inner.try_lock_for(timeout), R::is_locked);
-        if is_taken {
-            self.took();
-        }
-        is_taken
+        self.took_if(self.take_in_time(R::try_lock, |inner| inner.try_lock_for(timeout), R::is_locked))
     }
 
     #[inline(always)]
     fn try_lock_until(&self, timeout: R::Instant) -> bool {
-        let is_taken = self.take_in_time(R::try_lock, |inner| inner.try_lock_until(timeout), R::is_locked);
-        if is_taken {
-            self.took();
-        }
-        is_taken
+        self.took_if(self.take_in_time(R::try_lock, |inner| inner.try_lock_until(timeout), R::is_locked))
     }
 }

@@ -26,11 +26,7 @@ unsafe impl<R: RawRwLock, K: Profiled, const NAMES_HOLDER: bool> RawRwLock for R
 
     #[inline(always)]
     fn try_lock_shared(&self) -> bool {
-        let is_taken = self.attempt(R::try_lock_shared);
-        if is_taken {
-            self.shared();
-        }
-        is_taken
+        self.shared_if(self.attempt(R::try_lock_shared))
     }
 
     #[inline(always)]
@@ -47,11 +43,7 @@ unsafe impl<R: RawRwLock, K: Profiled, const NAMES_HOLDER: bool> RawRwLock for R
 
     #[inline(always)]
     fn try_lock_exclusive(&self) -> bool {
-        let is_taken = self.attempt(R::try_lock_exclusive);
-        if is_taken {
-            self.took();
-        }
-        is_taken
+        self.took_if(self.attempt(R::try_lock_exclusive))
     }
 
     #[inline(always)]
@@ -105,41 +97,34 @@ unsafe impl<R: RawRwLockTimed, K: Profiled, const NAMES_HOLDER: bool> RawRwLockT
 
     #[inline(always)]
     fn try_lock_shared_for(&self, timeout: R::Duration) -> bool {
-        let is_taken = self.take_in_time(R::try_lock_shared, |inner| inner.try_lock_shared_for(timeout), R::is_locked);
-        if is_taken {
-            self.shared();
-        }
-        is_taken
+        self.shared_if(self.take_in_time(R::try_lock_shared, |inner| inner.try_lock_shared_for(timeout), R::is_locked))
     }
 
     #[inline(always)]
     fn try_lock_shared_until(&self, timeout: R::Instant) -> bool {
-        let is_taken =
-            self.take_in_time(R::try_lock_shared, |inner| inner.try_lock_shared_until(timeout), R::is_locked);
-        if is_taken {
-            self.shared();
-        }
-        is_taken
+        self.shared_if(self.take_in_time(
+            R::try_lock_shared,
+            |inner| inner.try_lock_shared_until(timeout),
+            R::is_locked,
+        ))
     }
 
     #[inline(always)]
     fn try_lock_exclusive_for(&self, timeout: R::Duration) -> bool {
-        let is_taken =
-            self.take_in_time(R::try_lock_exclusive, |inner| inner.try_lock_exclusive_for(timeout), R::is_locked);
-        if is_taken {
-            self.took();
-        }
-        is_taken
+        self.took_if(self.take_in_time(
+            R::try_lock_exclusive,
+            |inner| inner.try_lock_exclusive_for(timeout),
+            R::is_locked,
+        ))
     }
 
     #[inline(always)]
     fn try_lock_exclusive_until(&self, timeout: R::Instant) -> bool {
-        let is_taken =
-            self.take_in_time(R::try_lock_exclusive, |inner| inner.try_lock_exclusive_until(timeout), R::is_locked);
-        if is_taken {
-            self.took();
-        }
-        is_taken
+        self.took_if(self.take_in_time(
+            R::try_lock_exclusive,
+            |inner| inner.try_lock_exclusive_until(timeout),
+            R::is_locked,
+        ))
     }
 }
 
@@ -155,11 +140,7 @@ unsafe impl<R: RawRwLockRecursive, K: Profiled, const NAMES_HOLDER: bool> RawRwL
 
     #[inline(always)]
     fn try_lock_shared_recursive(&self) -> bool {
-        let is_taken = self.attempt(R::try_lock_shared_recursive);
-        if is_taken {
-            self.shared();
-        }
-        is_taken
+        self.shared_if(self.attempt(R::try_lock_shared_recursive))
     }
 }
 
@@ -169,27 +150,19 @@ unsafe impl<R: RawRwLockRecursiveTimed, K: Profiled, const NAMES_HOLDER: bool> R
 {
     #[inline(always)]
     fn try_lock_shared_recursive_for(&self, timeout: R::Duration) -> bool {
-        let is_taken = self.take_in_time(
+        self.shared_if(self.take_in_time(
             R::try_lock_shared_recursive,
             |inner| inner.try_lock_shared_recursive_for(timeout),
             R::is_locked,
-        );
-        if is_taken {
-            self.shared();
-        }
-        is_taken
+        ))
     }
 
     #[inline(always)]
     fn try_lock_shared_recursive_until(&self, timeout: R::Instant) -> bool {
-        let is_taken = self.take_in_time(
+        self.shared_if(self.take_in_time(
             R::try_lock_shared_recursive,
             |inner| inner.try_lock_shared_recursive_until(timeout),
             R::is_locked,
-        );
-        if is_taken {
-            self.shared();
-        }
-        is_taken
+        ))
     }
 }

@@ -23,11 +23,7 @@ unsafe impl<R: RawRwLockUpgrade, K: Profiled, const NAMES_HOLDER: bool> RawRwLoc
 
     #[inline(always)]
     fn try_lock_upgradable(&self) -> bool {
-        let is_taken = self.attempt(R::try_lock_upgradable);
-        if is_taken {
-            self.shared();
-        }
-        is_taken
+        self.shared_if(self.attempt(R::try_lock_upgradable))
     }
 
     #[inline(always)]
@@ -46,11 +42,7 @@ unsafe impl<R: RawRwLockUpgrade, K: Profiled, const NAMES_HOLDER: bool> RawRwLoc
     #[inline(always)]
     unsafe fn try_upgrade(&self) -> bool {
         // SAFETY: passed on to the caller.
-        let is_taken = self.attempt(|inner| unsafe { inner.try_upgrade() });
-        if is_taken {
-            self.took();
-        }
-        is_taken
+        self.took_if(self.attempt(|inner| unsafe { inner.try_upgrade() }))
     }
 }
 
@@ -90,22 +82,20 @@ unsafe impl<R: RawRwLockUpgradeTimed, K: Profiled, const NAMES_HOLDER: bool> Raw
 {
     #[inline(always)]
     fn try_lock_upgradable_for(&self, timeout: R::Duration) -> bool {
-        let is_taken =
-            self.take_in_time(R::try_lock_upgradable, |inner| inner.try_lock_upgradable_for(timeout), R::is_locked);
-        if is_taken {
-            self.shared();
-        }
-        is_taken
+        self.shared_if(self.take_in_time(
+            R::try_lock_upgradable,
+            |inner| inner.try_lock_upgradable_for(timeout),
+            R::is_locked,
+        ))
     }
 
     #[inline(always)]
     fn try_lock_upgradable_until(&self, timeout: R::Instant) -> bool {
-        let is_taken =
-            self.take_in_time(R::try_lock_upgradable, |inner| inner.try_lock_upgradable_until(timeout), R::is_locked);
-        if is_taken {
-            self.shared();
-        }
-        is_taken
+        self.shared_if(self.take_in_time(
+            R::try_lock_upgradable,
+            |inner| inner.try_lock_upgradable_until(timeout),
+            R::is_locked,
+        ))
     }
 
     #[inline(always)]
@@ -113,11 +103,7 @@ unsafe impl<R: RawRwLockUpgradeTimed, K: Profiled, const NAMES_HOLDER: bool> Raw
         // SAFETY: passed on to the caller.
         let lock = |inner: &R| unsafe { inner.try_upgrade_for(timeout) };
         // SAFETY: the same.
-        let is_taken = self.take_in_time(|inner| unsafe { inner.try_upgrade() }, lock, R::is_locked);
-        if is_taken {
-            self.took();
-        }
-        is_taken
+        self.took_if(self.take_in_time(|inner| unsafe { inner.try_upgrade() }, lock, R::is_locked))
     }
 
     #[inline(always)]
@@ -125,10 +111,6 @@ unsafe impl<R: RawRwLockUpgradeTimed, K: Profiled, const NAMES_HOLDER: bool> Raw
         // SAFETY: passed on to the caller.
         let lock = |inner: &R| unsafe { inner.try_upgrade_until(timeout) };
         // SAFETY: the same.
-        let is_taken = self.take_in_time(|inner| unsafe { inner.try_upgrade() }, lock, R::is_locked);
-        if is_taken {
-            self.took();
-        }
-        is_taken
+        self.took_if(self.take_in_time(|inner| unsafe { inner.try_upgrade() }, lock, R::is_locked))
     }
 }
