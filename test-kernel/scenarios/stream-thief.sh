@@ -13,7 +13,7 @@ echo "hz 5000" > $ctl
 echo start > $ctl
 dd bs=4k count=60000 < /scheme/zero > /scheme/null 2> /dev/null &
 work=$!
-for try in $(seq 100); do
+for try in $(seq 40); do
     for stream in 1 2 3 meta; do
         is_refused $stream || { cat /root/thief.txt; exit 2; }
     done

@@ -3,10 +3,10 @@
 //!
 //! The bare kernel is the template for ports. It is built, and booted with one CPU (which samples itself) and with
 //! several (NMIs), also with counted instructions, where the requested rate must be reached. Its serial log is folded
-//! as it is, with other lines in between. It is also built with a nightly toolchain, with core from source, if rustup
-//! has one. `more` boots it with its optional parts. `processors` does the same for aarch64 and riscv64, `no_trigger`
-//! takes their NMIs away, and `misses` takes samples by an event. (The tests of the Redox drop-in are among the host
-//! tests: its stand-in is a package of the workspace.)
+//! as it is, with other lines in between. `by_nightly` builds it with core from source, for the group `toolchains`.
+//! `more` boots it with its optional parts. `processors` does the same for aarch64 and riscv64, `no_trigger` takes
+//! their NMIs away, and `misses` takes samples by an event. (The tests of the Redox drop-in are among the host tests:
+//! its stand-in is a package of the workspace.)
 
 mod misses;
 mod more;
@@ -34,6 +34,8 @@ const BARE_LINES: usize = 412;
 /// The least ticks per second of guest time if instructions are counted. 1000 are requested. A one-shot timer gave 14
 /// to 51.
 const MIN_RATE: f64 = 900.0;
+/// A machine that counts instructions.
+const COUNTED: [&str; 4] = ["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"];
 const BOOT_LIMIT: Duration = Duration::from_secs(600);
 
 /// Runs the group.
@@ -59,15 +61,14 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     off.arg("--no-default-features");
     let compiled = build::bare(off, PathBuf::new()).map(drop);
     outcome.check("every call of the bare kernel may stay with the profiler off", compiled);
-    let counted = ["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"];
     let machines = [
-        ("one CPU samples itself", "1", counted, "timer"),
+        ("one CPU samples itself", "1", COUNTED, "timer"),
         ("two CPUs", "2", ["-accel", "tcg,thread=multi", "-rtc", "base=utc"], "nmi"),
-        ("two CPUs, instructions counted", "2", counted, "nmi"),
-        ("three CPUs, instructions counted", "3", counted, "nmi"),
+        ("two CPUs, instructions counted", "2", COUNTED, "nmi"),
+        ("three CPUs, instructions counted", "3", COUNTED, "nmi"),
     ];
     for (name, cpus, accel, sampled_by) in machines {
-        let is_counted = accel == counted;
+        let is_counted = accel == COUNTED;
         let serial = output.join(format!("serial-{cpus}{}.log", if is_counted { "-counted" } else { "" }));
         let booted = boot(&qemu, &elf, cpus, &accel, &serial);
         let looked = booted.and_then(|()| look(&fold, &serial, &symbols, sampled_by, is_counted));
@@ -75,28 +76,39 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
         outcome.check(name, timed);
     }
 
-    more::run(trigger, (&qemu, &fold), &counted, &output, &mut outcome);
+    more::run(trigger, (&qemu, &fold), &COUNTED, &output, &mut outcome);
     processors::run(context, &mut outcome)?;
-    match nightly(context.install) {
-        Err(why) => outcome.skipped.push(format!("the bare kernel by a nightly toolchain: {why:#}")),
-        Ok(version) => {
-            eprintln!("toolchain: {version}");
-            let mut command = Command::new("cargo");
-            command.args(["+nightly", "build", "--target", KERNEL.triple, "-Z", "build-std=core,alloc"]);
-            command.env_remove("CARGO").env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN").current_dir(run::root());
-            let target = run::root().join("target/nightly");
-            command.arg("-Zbuild-std-features=compiler-builtins-mem").arg("--target-dir").arg(&target);
-            let serial = output.join("serial-nightly.log");
-            let result = build::bare(command, target).and_then(|elf| {
-                let symbols = output.join("syms-nightly.txt");
-                std::fs::write(&symbols, build::symbols_of(&elf)?)?;
-                boot(&qemu, &elf, "2", &counted, &serial)?;
-                look(&fold, &serial, &symbols, "nmi", true)
-            });
-            outcome.check("the bare kernel by a nightly toolchain", result);
-        }
-    }
     Ok(outcome)
+}
+
+/// Builds the bare kernel with a nightly toolchain, with core from source, and boots it. (It is part of the group
+/// `toolchains`.)
+pub fn by_nightly(context: &mut Context, outcome: &mut Outcome) -> Result<()> {
+    let version = match nightly(context.install) {
+        Ok(version) => version,
+        Err(why) => {
+            outcome.skipped.push(format!("the bare kernel by a nightly toolchain: {why:#}"));
+            return Ok(());
+        }
+    };
+    eprintln!("toolchain: {version}");
+    let parts = context.parts()?;
+    let output = run::root().join("target/bare");
+    std::fs::create_dir_all(&output)?;
+    let mut command = Command::new("cargo");
+    command.args(["+nightly", "build", "--target", KERNEL.triple, "-Z", "build-std=core,alloc"]);
+    command.env_remove("CARGO").env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN").current_dir(run::root());
+    let target = run::root().join("target/nightly");
+    command.arg("-Zbuild-std-features=compiler-builtins-mem").arg("--target-dir").arg(&target);
+    let serial = output.join("serial-nightly.log");
+    let result = build::bare(command, target).and_then(|elf| {
+        let symbols = output.join("syms-nightly.txt");
+        std::fs::write(&symbols, build::symbols_of(&elf)?)?;
+        boot(&parts.qemu, &elf, "2", &COUNTED, &serial)?;
+        look(&parts.fold, &serial, &symbols, "nmi", true)
+    });
+    outcome.check("the bare kernel by a nightly toolchain", result);
+    Ok(())
 }
 
 /// Boots it; it ends by itself.

@@ -24,7 +24,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 
 use super::known_events::{self, Estimate};
-use super::{Context, Outcome, block, heap, locks, waits};
+use super::{Context, Outcome, block, heap, integration, locks, waits};
 use crate::build::{self, Kernel};
 use crate::parts::Parts;
 use crate::qemu::{self, Accel, Machine, Verdict};
@@ -93,7 +93,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Builds the kernel in every way that this machine can, and boots each.
+/// Builds the kernel in every way that this machine can, and boots each; the bare kernel by a nightly toolchain too.
 pub fn toolchains(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let install = context.install;
@@ -114,6 +114,7 @@ pub fn toolchains(context: &mut Context) -> Result<Outcome> {
             .map(drop);
         outcome.check(&name, result);
     }
+    integration::by_nightly(context, &mut outcome)?;
     Ok(outcome)
 }
 
