@@ -1,7 +1,10 @@
 //! The simulated kernel: ctl, streams, meta, a claim; and a ledger with every sample that was not lost.
 //!
-//! In: writes and reads of its device files, and ticks. Out: the bytes that kprof's own device gives. It accepts all
-//! commands that the daemon uses, and refuses what the real kernel refuses.
+//! In: reads of its device files, and ticks; writes to ctl are in `control`. Out: the bytes that kprof's own device
+//! gives; the text of ctl is in `text`.
+
+mod control;
+mod text;
 
 use super::Random;
 use super::probes::Probes;
@@ -281,209 +284,11 @@ impl Kernel {
         self.rings.iter().map(|(cpu, ring)| (*cpu, ring.delivered)).collect()
     }
 
-    /// The text that a read of ctl gives through `handle`.
-    pub fn text(&mut self, handle: u64) -> String {
-        if self.nasty.reads_until_drop > 0 {
-            self.nasty.reads_until_drop -= 1;
-            self.overwrites &= self.nasty.reads_until_drop > 0;
-        }
-        let state = match (self.frozen, self.running) {
-            (true, _) => "frozen",
-            (_, true) => "running",
-            _ => "stopped",
-        };
-        let mode = if self.overwrites { "overwrite" } else { "drop" };
-        let mut text = format!(
-            "protocol {}\nreader {}\nstate {state}\nboot {:x}\ntsc-hz 2200000000\nclock tsc\ncpus 4\nsampler 0\ntrigger nmi\nhz {}\n\
-             interval random 25\nseed 42\ninclude -\nbackoff off\ndepth 64\nmode {mode}\nbuild-id 1234abcd\n\
-             load ffffffff80200000\ntext ffffffff80201000-ffffffff80280000\nanchor kmain=ffffffff80201000\n",
-            u8::from(self.claim.is_some()),
-            self.claim.map_or("-".into(), |_| "77".to_owned()),
-            self.boot,
-            self.hz
-        );
-        self.probes.call();
-        text += &self.probes.text();
-        let is_copier = self.copier == Some(handle);
-        for (cpu, ring) in &self.rings {
-            let copies = ring.copies.as_ref().filter(|_| is_copier);
-            let counters = [
-                ("sent", ring.taken + self.nasty.pending),
-                ("taken", ring.taken),
-                ("coalesced", 0),
-                ("user", 0),
-                ("idle", 0),
-                ("lost-full", ring.lost_full),
-                ("recorded", ring.recorded - copies.map_or(0, |copies| copies.overtaken)),
-                ("overwritten", 0),
-                ("delivered", copies.map_or(ring.delivered, |copies| copies.copied)),
-                ("in-ring", copies.map_or(ring.in_ring(), |copies| copies.in_ring()) as u64),
-                ("ring-words", ring.capacity),
-                ("position-in", ring.head),
-                ("position-out", copies.map_or(ring.tail, |copies| copies.position)),
-            ];
-            // The stored files in tests/data were made without these counters.
-            let newer = [("spurious", 0), ("foreign", 0), ("pending", self.nasty.pending)];
-            let newer = newer.into_iter().filter(|_| self.nasty.pending > 0);
-            let overtaken = copies.map(|copies| ("lost-overtaken", copies.overtaken));
-            for (name, value) in counters.into_iter().chain(overtaken).chain(newer) {
-                let _ = writeln!(text, "cpu.{cpu}.{name} {value}");
-            }
-        }
-        let copies = self.meta.copies.as_ref().filter(|_| is_copier);
-        let (head, tail) = (self.meta.head, copies.map_or(self.meta.tail, |copies| copies.position));
-        let _ = writeln!(text, "meta.position-in {head}\nmeta.position-out {tail}\nmeta.lost 0\nmeta.overwritten 0");
-        if self.kept > 0 {
-            let _ = writeln!(text, "meta.kept {}", self.kept);
-        }
-        for (cpu, ring) in &self.events {
-            let (head, tail, words) = (ring.head, ring.tail, ring.capacity);
-            let _ = writeln!(text, "event.{cpu}.position-in {head}\nevent.{cpu}.position-out {tail}");
-            let _ = writeln!(text, "event.{cpu}.ring-words {words}\nevent.{cpu}.delivered {}", ring.delivered);
-        }
-        if !self.error.is_empty() {
-            let _ = writeln!(text, "error {}", self.error);
-        }
-        text
-    }
-
     fn ring(&mut self, stream: Stream) -> Option<&mut Ring> {
         match stream {
             Stream::Meta => Some(&mut self.meta),
             Stream::Cpu(cpu) => self.rings.get_mut(&cpu),
             Stream::Event(cpu) => self.events.get_mut(&cpu),
-        }
-    }
-
-    /// A write to ctl through `handle`. Returns the milliseconds to wait if the write has a `wait` command.
-    pub fn control(&mut self, handle: u64, bytes: &[u8]) -> io::Result<Option<u64>> {
-        let text = std::str::from_utf8(bytes).expect("commands are text").to_owned();
-        let refuse = |kernel: &mut Self, kind: io::ErrorKind, why: String| {
-            kernel.error = why;
-            Err(kind.into())
-        };
-        if self.reader_is_fast && self.claim != Some(handle) {
-            self.meta.read = self.meta.head;
-            self.meta.acknowledge(self.meta.head);
-        }
-        let mut acks = Vec::new();
-        let mut wait = None;
-        for line in text.lines() {
-            let words: Vec<&str> = line.split(' ').collect();
-            match words.as_slice() {
-                ["protocol", "1"] if self.claim.is_some_and(|holder| holder != handle) => {
-                    let is_invalid = self.nasty.busy_is_invalid;
-                    let kind = if is_invalid { io::ErrorKind::InvalidInput } else { io::ErrorKind::ResourceBusy };
-                    return refuse(self, kind, "claimed".into());
-                }
-                ["protocol", "1"] => {
-                    self.claim = Some(handle);
-                    let rings = self.rings.values_mut().chain(self.events.values_mut());
-                    rings.chain([&mut self.meta]).for_each(Ring::rewind);
-                    if !self.events.is_empty() {
-                        self.tell_of_point();
-                    }
-                    self.tell_of_crowd();
-                }
-                ["copy", "1"] if !self.gives_copies => {
-                    return refuse(self, io::ErrorKind::InvalidInput, "no such command".into());
-                }
-                ["copy", "1"] if self.copier.is_some_and(|holder| holder != handle) => {
-                    return refuse(self, io::ErrorKind::ResourceBusy, "copied".into());
-                }
-                ["copy", "1"] => {
-                    self.copier = Some(handle);
-                    self.rings.values_mut().for_each(|ring| ring.begin_copies(false));
-                    self.meta.begin_copies(true);
-                    // The kernel names the living tasks again.
-                    self.names.clone().into_iter().for_each(|(id, name)| self.name(id, name));
-                }
-                ["lease"] if self.lease.is_some_and(|(holder, ..)| holder != handle) => {
-                    return refuse(self, io::ErrorKind::ResourceBusy, "leased".into());
-                }
-                ["lease"] => self.lease = Some((handle, self.running, self.hz)),
-                ["start"] => {
-                    // What was counted while nothing was sampled is forgotten.
-                    self.page_faults = if self.running { self.page_faults } else { 0 };
-                    self.running = true;
-                }
-                ["stop"] => {
-                    self.running = false;
-                    self.write_events();
-                    if self.nasty.pending > 0 {
-                        let why = format!("line 1: cpu 1 has not taken {} ticks", self.nasty.pending);
-                        return refuse(self, io::ErrorKind::InvalidInput, why);
-                    }
-                }
-                ["hz", hz] => self.hz = hz.parse().expect("a rate"),
-                ["mark", _] => {}
-                ["flush"] => self.write_events(),
-                ["event", _, state] => {
-                    self.write_events();
-                    self.counts_hits = *state == "count";
-                    self.tell_of_crowd();
-                }
-                ["probe", ..] | ["unprobe", ..] => {
-                    let has_lease = self.lease.is_some_and(|(holder, ..)| holder == handle);
-                    if let Err(why) = self.probes.control(&words, has_lease) {
-                        return refuse(self, io::ErrorKind::InvalidInput, why);
-                    }
-                    // The real kernel overwrites the oldest record.
-                    assert!(self.put_meta(Kind::Setting, [0; 3], line.as_bytes()), "the meta ring is full");
-                }
-                ["freeze"] if self.frozen || (self.running && self.overwrites) => {
-                    (self.frozen, self.running) = (true, false);
-                }
-                ["freeze"] => {
-                    return refuse(self, io::ErrorKind::InvalidInput, "`freeze` is for a running recorder".into());
-                }
-                ["thaw"] if self.frozen => (self.frozen, self.running) = (false, true),
-                ["wait", ms] if !self.nasty.cannot_wait => {
-                    wait = ms.parse().ok();
-                    self.waits.extend(wait);
-                }
-                ["ack", stream, position] => {
-                    let stream = stream_of(stream);
-                    let position = position.parse().expect("a position");
-                    let held = self.claim == Some(handle);
-                    if acks.is_empty() && self.random.once_in(self.nasty.overwrites_before_ack) {
-                        (self.overwrites, self.nasty.reads_until_drop) = (true, 3);
-                    }
-                    if self.overwrites && matches!(stream, Stream::Cpu(_)) {
-                        let why = "nothing is acknowledged in mode overwrite".to_owned();
-                        return refuse(self, io::ErrorKind::InvalidInput, why);
-                    }
-                    let ring = self.ring(stream).expect("an ack for a stream that exists");
-                    if !held || !ring.may_acknowledge(position) {
-                        let why = format!("`{line}`: the end of a record that was read is expected");
-                        return refuse(self, io::ErrorKind::InvalidInput, why);
-                    }
-                    acks.push((stream, position));
-                }
-                _ => return refuse(self, io::ErrorKind::InvalidInput, format!("`{line}` is no command")),
-            }
-            if !line.starts_with("wait") {
-                self.commands.push(line.into());
-            }
-        }
-        for (stream, position) in acks {
-            self.ring(stream).expect("checked").acknowledge(position);
-        }
-        Ok(wait)
-    }
-
-    pub fn close(&mut self, handle: u64) {
-        if self.claim == Some(handle) {
-            self.claim = None;
-        }
-        if self.copier == Some(handle) {
-            self.copier = None;
-            self.rings.values_mut().chain([&mut self.meta]).for_each(|ring| ring.copies = None);
-        }
-        if let Some((_, running, hz)) = self.lease.take_if(|(holder, ..)| *holder == handle) {
-            self.running &= running;
-            self.hz = hz;
-            self.probes.end_lease();
         }
     }
 
