@@ -295,6 +295,7 @@ pub(crate) mod tests {
         assert_eq!(duration("90").unwrap(), Duration::from_secs(90));
         assert_eq!(duration("200ms").unwrap(), Duration::from_millis(200));
         assert_eq!(duration("1.5m").unwrap(), Duration::from_secs(90));
+        assert_eq!(duration("2h").unwrap(), Duration::from_secs(7200));
         for bad in ["", "s", "-1s", "0", "1d", "nan", "inf", "1e300h"] {
             assert!(duration(bad).is_err(), "{bad}");
         }
@@ -303,7 +304,9 @@ pub(crate) mod tests {
     #[test]
     fn sizes_are_read_with_their_unit() {
         assert_eq!(bytes("10M").unwrap(), 10 << 20);
-        assert_eq!(bytes("7").unwrap(), 7);
+        assert_eq!([bytes("7"), bytes("7B")].map(Result::unwrap), [7, 7]);
+        assert_eq!([bytes("3K"), bytes("3k")].map(Result::unwrap), [3 << 10, 3 << 10]);
+        assert_eq!(bytes("2G").unwrap(), 2 << 30);
         for bad in ["", "0", "M", "1T", "-1", "99999999999G"] {
             assert!(bytes(bad).is_err(), "{bad}");
         }

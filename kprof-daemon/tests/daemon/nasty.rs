@@ -226,6 +226,26 @@ fn a_second_instance_is_refused_and_the_first_one_goes_on() {
 }
 
 #[test]
+fn a_ctl_file_that_does_not_say_protocol_1_is_not_read() {
+    for is_claimed in [false, true] {
+        let system = Simulated::new(Kernel::new(&[1], 1 << 13, 3), Box::new(|_, _| {}));
+        {
+            let kernel = &mut system.0.borrow_mut().kernel;
+            if is_claimed {
+                kernel.control(77, b"protocol 1\n").unwrap();
+            }
+            (kernel.nasty.is_unframed, kernel.nasty.busy_is_invalid) = (true, true);
+        }
+        let error = session(&system, options(), &Signals::default()).unwrap_err();
+        // A refused claim says nothing of another reader then.
+        match is_claimed {
+            true => assert!(matches!(error, Error::Refused { .. }), "{error}"),
+            false => assert!(error.to_string().contains("its state does not say `protocol 1`"), "{error}"),
+        }
+    }
+}
+
+#[test]
 fn streams_that_are_busy_at_the_end_are_read_nevertheless() {
     let signals = Signals::default();
     let stopper = signals.clone();

@@ -27,6 +27,8 @@ pub struct Nasty {
     pub splits: bool,
     /// A second claim is refused with the same error as every other refusal, so the error does not show the reason.
     pub busy_is_invalid: bool,
+    /// Its state says that records are not framed, as after another program's `protocol 0`.
+    pub is_unframed: bool,
     /// `wait` is refused.
     pub cannot_wait: bool,
     /// The number of ticks that were sent to a CPU but are never taken. With any, `stop` stops sampling and is refused.
