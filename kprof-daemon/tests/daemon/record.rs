@@ -68,6 +68,32 @@ fn a_second_recorder_that_finds_the_lease_taken_changes_nothing() {
 }
 
 #[test]
+fn lockups_from_before_a_recording_are_not_in_it() {
+    let mut found_at = None;
+    let on_pause = move |kernel: &mut Kernel, _| {
+        std::thread::sleep(Duration::from_millis(1));
+        if kernel.running {
+            kernel.tick();
+            if found_at.is_none() {
+                found_at = Some(kernel.tsc);
+                kernel.lockup();
+            }
+        }
+    };
+    let system = Simulated::new(Kernel::new(&[1], 1 << 14, 21), Box::new(on_pause));
+    {
+        let kernel = &mut system.0.borrow_mut().kernel;
+        kernel.running = false;
+        kernel.lockup();
+    }
+    let (ended, talk) = run(&system, &["-o", OUTPUT, "--", "sleep", "0.1"]);
+    assert_eq!(ended.unwrap(), 0, "{talk}");
+    let file = String::from_utf8(system.file(OUTPUT)).unwrap();
+    let begins = |start: &str| file.lines().filter(|line| line.starts_with(start)).count();
+    assert_eq!((begins("# lockup "), begins("# lockup-stack ")), (1, 1), "{file}");
+}
+
+#[test]
 fn a_cpu_that_takes_no_ticks_is_named_and_all_that_was_recorded_is_in_the_file() {
     let system = world();
     system.0.borrow_mut().kernel.nasty.pending = 3;

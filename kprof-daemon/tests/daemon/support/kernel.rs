@@ -170,6 +170,13 @@ impl Kernel {
         self.names.insert(id, name);
     }
 
+    /// Finds that a CPU is locked up: a record of the lockup, and one of the CPU's stack.
+    pub fn lockup(&mut self) {
+        for (kind, text) in [(Kind::Lockup, &b"one-task ticks=9"[..]), (Kind::LockupStack, b"1e ff,1")] {
+            assert!(self.put_meta(kind, [7, 1, self.tsc], text), "the meta ring of the simulation is full");
+        }
+    }
+
     /// Puts a record into the meta stream. False: the ring is full.
     fn put_meta(&mut self, kind: Kind, values: [u64; 3], text: &[u8]) -> bool {
         let words = 8 + text.len().div_ceil(8);
