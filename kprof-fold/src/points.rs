@@ -119,6 +119,17 @@ impl Point {
         sum(self.cpus.values().map(|counts| counts.in_file))
     }
 
+    /// The events of this point in the file, and how many of them are in no account, in words.
+    pub fn events_in_words(&self) -> String {
+        let events = format!("{} events in the file", self.in_file());
+        match self.unaccounted() {
+            0 => events,
+            some => {
+                format!("{events}, {some} of them in no account: the file lacks it, or the kernel has overwritten it")
+            }
+        }
+    }
+
     /// Hits by the binary logarithm of their weights.
     pub fn buckets(&self) -> [u64; BUCKETS] {
         std::array::from_fn(|bucket| sum(self.cpus.values().map(|counts| counts.buckets[bucket])))
@@ -152,10 +163,20 @@ impl Point {
         found.filter(|_| all > 0).map(weights)
     }
 
+    /// Events of the file that no account has counted as recorded. The file ends before the account, or the kernel has
+    /// overwritten the account before it was read.
+    pub fn unaccounted(&self) -> u64 {
+        let of = |counts: &Counts| counts.in_file.saturating_sub(counts.counters[PointCounter::Recorded as usize]);
+        sum(self.cpus.values().map(of))
+    }
+
     /// Whether every hit is in exactly one place: hits on CPUs with memory are in one bucket each, and those without
-    /// memory in none. Not so if the file ends, or lacks a line, between the counts of one hit. Some points have no
-    /// histogram, so no hit is in a bucket.
+    /// memory in none. Not so if the file ends, or lacks a line, between the counts of one hit, or has events that no
+    /// account has. Some points have no histogram, so no hit is in a bucket.
     pub fn is_balanced(&self) -> bool {
+        if self.unaccounted() > 0 {
+            return false;
+        }
         if self.weighed() == 0 {
             return true;
         }
@@ -181,6 +202,15 @@ mod tests {
         let mut point = Point::default();
         lines.iter().for_each(|line| point.add_line(&PointAccount::read(line.as_ref()).expect("a line")));
         point
+    }
+
+    #[test]
+    fn an_event_that_no_account_has_is_not_balanced() {
+        let mut point = point(&["tsc=1 cpu=1 weight=8 recorded=2 log2-2=2 unit=ns point=block.read"]);
+        for (cpu, unaccounted) in [(1, 0), (1, 0), (2, 1), (1, 2)] {
+            point.add_event(cpu);
+            assert_eq!((point.unaccounted(), point.is_balanced()), (unaccounted, unaccounted == 0));
+        }
     }
 
     #[test]

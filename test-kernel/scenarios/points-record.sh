@@ -14,10 +14,25 @@ start() {
     profiled=$!
     until read -r pid 2> /error.txt < /profiled.pid && [ "$pid" = "$profiled" ]; do usleep 200000; done
 }
+# Waits until profiled has acknowledged most of the meta stream. The ring has 4096 words. Each claim adds some 1200, and
+# on a busy host each profiled may be killed before it has read them: the oldest accounts would be overwritten.
+wait_for_room() {
+    unread=4096
+    while [ $unread -gt 1200 ]; do
+        while read -r key value rest; do
+            case $key in
+                meta.position-in) unread=$value ;;
+                meta.position-out) unread=$((unread - value)) ;;
+            esac
+        done < $ctl
+        [ $unread -le 1200 ] || usleep 100000
+    done
+}
 start
 echo "event null.write record" > $ctl
 echo start > $ctl
 for i in $(seq 1 6); do
+    wait_for_room
     dd bs=4k count=250 < /scheme/zero > /scheme/null 2> /dd.txt &
     dd bs=4k count=250 < /scheme/zero > /scheme/null 2> /dd.txt
     wait $!

@@ -55,10 +55,10 @@ pub fn text(
         }
         events(&boot.events, &mut text);
         for (name, point) in &boot.points {
-            let (recorded, in_file) = (point.count(PointCounter::Recorded), point.in_file());
-            let events = match recorded.max(in_file) {
+            let recorded = point.count(PointCounter::Recorded);
+            let events = match recorded.max(point.in_file()) {
                 0 => String::new(),
-                _ => format!("{recorded} recorded ({in_file} events in the file), "),
+                _ => format!("{recorded} recorded ({}), ", point.events_in_words()),
             };
             let _ = writeln!(
                 text,
