@@ -52,7 +52,7 @@ impl Lines<'_> {
     #[inline(never)]
     pub(super) fn sample(&mut self, cpu: usize, ring: &Ring, at: u64) -> Result<bool, fmt::Error> {
         let Some(record) = Record::copy(ring, at) else { return Ok(false) };
-        self.names.find(record.words()[4]);
+        self.names.find(record.words[4]);
         let name = Name::Raw(&self.names.name);
         // The borrow of the name ends with the line.
         let mut sum = Sum(Crc32::default());
@@ -192,7 +192,7 @@ impl Record {
 impl Display for Record {
     /// Writes TSC and addresses.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:x}{}", self.words[3], Addresses(&self.words()[SAMPLE_HEADER_WORDS..]))
+        write!(f, "{:x}{}", self.words[3], Addresses(self.words().get(SAMPLE_HEADER_WORDS..).unwrap_or(&[])))
     }
 }
 
