@@ -1,12 +1,12 @@
 //! Calibration: finds the frequencies of the TSC and of the CPU's timer, by reading a counter of known frequency (the
-//! reference) before and after a sleep.
+//! reference) at two moments.
 //!
-//! In: the counts of TSC and reference before and after the sleep. Out: frequencies. Pure; the kernel reads the
-//! counters. Runs in: boot CPU. The sleep must halt the CPU and be ended by the timer interrupt. With a loop that
-//! polls, the result would be wrong where the TSC counts instructions (QEMU with `-icount`).
+//! In: the counts of TSC and reference at both moments, and how far the timer has counted in between. Out: frequencies.
+//! Pure; the kernel reads the counters. Runs in: boot CPU.
 //!
-//! How a kernel calibrates: start the timer with any count, read TSC and reference, `hlt` until the timer's interrupt,
-//! read both again. Repeat this once with another count. Then call [`Calibration::of`].
+//! A kernel reads TSC, reference and timer at the same two moments, some milliseconds apart (`kprof_port::calibrate` does
+//! so). It may sleep or poll in between: it does not matter how late the second moment comes, also where the TSC counts
+//! instructions (QEMU with `-icount`). The requested length of a sleep must not be used, because a sleep can end late.
 
 use core::fmt;
 
@@ -25,11 +25,11 @@ pub struct Reference {
     /// The frequency of the counter.
     pub hz: u64,
     /// The width of the counter in bits: 24 or 32 for the PM timer, 16 for the PIT, 32 or 64 for the HPET. The counter
-    /// may wrap once during the sleep.
+    /// may wrap once between the two moments.
     pub bits: u32,
 }
 
-/// The frequencies found by a sleep.
+/// The frequencies that were found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Calibration {
     /// TSC ticks per second.
@@ -38,23 +38,25 @@ pub struct Calibration {
     pub timer_hz: u64,
 }
 
-/// Why a sleep gave no frequencies.
+/// Why no frequencies were found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BadSleep {
-    /// The reference advanced by less than 1000 counts (it stands still, or the sleep was too short).
+pub enum CalibrationError {
+    /// The reference advanced by less than 1000 counts (it stands still, or the time was too short).
     Reference(u64),
     /// The TSC did not advance, or went backwards.
     Tsc,
-    /// The timer's count was 0.
+    /// The timer did not count.
     Timer,
 }
 
-impl fmt::Display for BadSleep {
+impl fmt::Display for CalibrationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Reference(counts) => write!(f, "the reference moved {counts} counts: sleep longer, or use another"),
+            Self::Reference(counts) => {
+                write!(f, "the reference moved by {counts} counts only: wait longer, or use another")
+            }
             Self::Tsc => f.write_str("the TSC did not move"),
-            Self::Timer => f.write_str("the timer was started with a count of 0"),
+            Self::Timer => f.write_str("the timer did not count"),
         }
     }
 }
@@ -63,19 +65,19 @@ impl fmt::Display for BadSleep {
 const MIN_COUNTS: u64 = 1000;
 
 impl Calibration {
-    /// Computes the frequencies from the moments before and after a sleep of `timer_count` timer counts.
+    /// Computes the frequencies from two moments, between which the timer has counted `timer_count` counts.
     ///
     /// # Errors
-    /// [`BadSleep`] says which counter could not be used.
-    pub fn of(before: Moment, after: Moment, reference: Reference, timer_count: u64) -> Result<Self, BadSleep> {
+    /// [`CalibrationError`] says which counter could not be used.
+    pub fn of(before: Moment, after: Moment, reference: Reference, timer_count: u64) -> Result<Self, CalibrationError> {
         let mask = u64::MAX >> (64 - reference.bits.clamp(1, 64));
         let counts = after.reference.wrapping_sub(before.reference) & mask;
         if counts < MIN_COUNTS {
-            return Err(BadSleep::Reference(counts));
+            return Err(CalibrationError::Reference(counts));
         }
-        let tsc = after.tsc.checked_sub(before.tsc).filter(|ticks| *ticks > 0).ok_or(BadSleep::Tsc)?;
+        let tsc = after.tsc.checked_sub(before.tsc).filter(|ticks| *ticks > 0).ok_or(CalibrationError::Tsc)?;
         if timer_count == 0 {
-            return Err(BadSleep::Timer);
+            return Err(CalibrationError::Timer);
         }
         let per_second = |ticks| scale(ticks, reference.hz, counts);
         Ok(Self { tsc_hz: per_second(tsc), timer_hz: per_second(timer_count) })
@@ -100,7 +102,7 @@ mod tests {
     const PM_TIMER: Reference = Reference { hz: 3_579_545, bits: 24 };
 
     #[test]
-    fn a_sleep_of_a_tenth_of_a_second_gives_both_frequencies() {
+    fn a_tenth_of_a_second_gives_both_frequencies() {
         let before = Moment { tsc: 5_000, reference: 100 };
         let after = Moment { tsc: 5_000 + 220_000_000, reference: 100 + 357_954 };
         let found = Calibration::of(before, after, PM_TIMER, 100_000_000).unwrap();
@@ -122,9 +124,9 @@ mod tests {
     fn counters_that_stand_still_are_named() {
         let moment = Moment { tsc: 7, reference: 7 };
         let later = Moment { tsc: 7, reference: 5007 };
-        assert_eq!(Calibration::of(moment, moment, PM_TIMER, 1), Err(BadSleep::Reference(0)));
-        assert_eq!(Calibration::of(moment, later, PM_TIMER, 1), Err(BadSleep::Tsc));
-        assert_eq!(Calibration::of(moment, Moment { tsc: 9, ..later }, PM_TIMER, 0), Err(BadSleep::Timer));
+        assert_eq!(Calibration::of(moment, moment, PM_TIMER, 1), Err(CalibrationError::Reference(0)));
+        assert_eq!(Calibration::of(moment, later, PM_TIMER, 1), Err(CalibrationError::Tsc));
+        assert_eq!(Calibration::of(moment, Moment { tsc: 9, ..later }, PM_TIMER, 0), Err(CalibrationError::Timer));
     }
 
     #[test]

@@ -2,13 +2,13 @@
 //!
 //! In: a reference ([`Hpet`] or [`Pit`]). Out: [`Calibration`]. Runs in: ordinary code, once, on a CPU whose timer is
 //! not in use. It takes 50 ms and needs no interrupt. All three counters are read at the same two moments, so the
-//! result does not depend on how much later the second moment comes. (A measurement by a sleep would be wrong: a sleep
-//! can end late, for example under QEMU's `-icount`.) The result is the median of five rounds, because a virtual CPU
-//! may be descheduled between two reads.
+//! result does not depend on how much later the second moment comes. (The requested length of a sleep would be a wrong
+//! reference: a sleep can end late, for example under QEMU's `-icount`.) The result is the median of five rounds, because
+//! a virtual CPU may be descheduled between two reads.
 
 use crate::apic::{LocalApic, Registers, register};
 use core::arch::x86_64::_rdtsc;
-use kprof::clock::{BadSleep, Calibration, Moment, Reference};
+use kprof::clock::{Calibration, CalibrationError, Moment, Reference};
 use x86_64::instructions::port::Port;
 
 const ROUNDS: usize = 5;
@@ -38,8 +38,8 @@ struct Counts {
 /// Measures the frequencies of TSC and timer. The timer is masked and stopped afterwards.
 ///
 /// # Errors
-/// [`BadSleep`]: the reference, the TSC or the timer does not count.
-pub fn calibrate<R: Registers>(apic: &LocalApic<R>, reference: &impl Counter) -> Result<Calibration, BadSleep> {
+/// [`CalibrationError`]: the reference, the TSC or the timer does not count.
+pub fn calibrate<R: Registers>(apic: &LocalApic<R>, reference: &impl Counter) -> Result<Calibration, CalibrationError> {
     apic.write(register::DIVIDE, DIVIDE_BY_ONE);
     apic.write(register::TIMER, MASKED);
     let found = rounds(reference.facts(), |is_first| {
@@ -66,7 +66,7 @@ fn pause() {
 }
 
 /// The median of some rounds, for each clock. The argument of `read` says whether a round begins.
-fn rounds(reference: Reference, mut read: impl FnMut(bool) -> Counts) -> Result<Calibration, BadSleep> {
+fn rounds(reference: Reference, mut read: impl FnMut(bool) -> Counts) -> Result<Calibration, CalibrationError> {
     let mut found = [Calibration { tsc_hz: 0, timer_hz: 0 }; ROUNDS];
     for round in &mut found {
         let before = read(true);
@@ -220,10 +220,10 @@ mod tests {
             tsc += 1 << 30;
             Counts { moment: Moment { tsc, reference: 5 }, timer: 9 }
         });
-        assert_eq!(found, Err(BadSleep::Reference(0)));
+        assert_eq!(found, Err(CalibrationError::Reference(0)));
         let mut running = machine(|| 1000);
         let found = rounds(REFERENCE, |is_first| Counts { timer: 9, ..running(is_first) });
-        assert_eq!(found, Err(BadSleep::Timer));
+        assert_eq!(found, Err(CalibrationError::Timer));
     }
 
     #[test]

@@ -5,17 +5,17 @@
 
 use core::arch::x86_64::_rdtsc;
 
-use kprof::clock::{BadSleep, Calibration, Moment, Reference};
+use kprof::clock::{Calibration, CalibrationError, Moment, Reference};
 
 use super::sampler_timer::{sleep_to_the_end, ROUGH_COUNT};
 use crate::arch::device::hpet::MAIN_COUNTER_OFFSET;
 
 /// The frequencies, as measured against the HPET, otherwise against the PIT.
-pub fn calibrate() -> Result<Calibration, BadSleep> {
+pub fn calibrate() -> Result<Calibration, CalibrationError> {
     with_hpet().unwrap_or_else(with_pit)
 }
 
-fn with_hpet() -> Option<Result<Calibration, BadSleep>> {
+fn with_hpet() -> Option<Result<Calibration, CalibrationError>> {
     let hpet = crate::acpi::ACPI_TABLE.hpet.read();
     let hpet = hpet.as_ref()?;
     // SAFETY: the kernel has mapped the registers of the HPET. The first one has the length of a
@@ -28,7 +28,7 @@ fn with_hpet() -> Option<Result<Calibration, BadSleep>> {
 
 /// Channel 2, which can drive the speaker, counts down from 65535 without sound. The kernel uses
 /// channel 0.
-fn with_pit() -> Result<Calibration, BadSleep> {
+fn with_pit() -> Result<Calibration, CalibrationError> {
     // SAFETY: these are the PIT's ports.
     unsafe {
         x86::io::outb(0x61, (x86::io::inb(0x61) & !2) | 1);
@@ -55,7 +55,10 @@ fn with_pit() -> Result<Calibration, BadSleep> {
 
 /// A virtual CPU may be suspended at any moment. The median of five measurements has the right TSC
 /// frequency. Of those that agree with it, the quickest one was not woken late.
-fn measure_all(reference: Reference, read: &dyn Fn() -> u64) -> Result<Calibration, BadSleep> {
+fn measure_all(
+    reference: Reference,
+    read: &dyn Fn() -> u64,
+) -> Result<Calibration, CalibrationError> {
     let rough = measure(ROUGH_COUNT, reference, read)?;
     let count = (rough.timer_hz / 50).min(u64::from(u32::MAX)) as u32;
     let mut rounds = [rough; 5];
@@ -76,7 +79,7 @@ fn measure(
     count: u32,
     reference: Reference,
     read: &dyn Fn() -> u64,
-) -> Result<Calibration, BadSleep> {
+) -> Result<Calibration, CalibrationError> {
     let moment = || {
         let reference = read();
         // SAFETY: reads a counter.
