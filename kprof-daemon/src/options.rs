@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::write::append::OnFull;
 use crate::write::compose::Form;
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use kprof_format::command::Command;
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
@@ -37,7 +38,7 @@ struct Cli {
     manual: Option<Manual>,
     #[command(flatten)]
     file: SampleFile,
-    /// Reads a recording instead: profiling-N.bin, or a folder of them with contexts.txt
+    /// Reads a recording instead: profiling-N.bin, or a folder of them with tasks.txt
     #[arg(long, value_name = "PATH")]
     source: Option<PathBuf>,
     /// Starts sampling, and stops it at the end
@@ -202,7 +203,7 @@ pub fn profiled(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted,
     let mut options = cli.file.options();
     options.keep_files = cli.rotate;
     if cli.start {
-        options.commands.push("start".into());
+        options.commands.push(Command::Start.to_string());
     }
     if options.keep_files > 0 && options.max_bytes.is_none() {
         return Err(Error::Usage("--rotate says how many files, --max-size when: give both".into()));

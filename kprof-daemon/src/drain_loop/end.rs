@@ -79,7 +79,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
         // `stop` fails if a CPU has not taken its ticks. The kernel has then stopped sending, so the rest is read
         // nevertheless.
         let stopped = match self.has_started() {
-            true => self.source.command(self.system, "stop"),
+            true => self.source.command(self.system, &Command::Stop.to_string()),
             false if self.options.is_recording => self.flush(),
             false => Ok(()),
         };

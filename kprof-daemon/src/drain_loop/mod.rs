@@ -45,7 +45,7 @@ const SLEEP: Duration = Duration::from_millis(5);
 /// The longest wait of a session of `kprof-record`. The end of the command ends a wait, unless the command ends between
 /// the check of the flags and the wait. So no wait may be long.
 const COMMAND_WAIT: Duration = Duration::from_millis(100);
-/// After so many commands at the beginning of a session there is a round. After one that is about points there is one
+/// After this many commands at the beginning of a session there is a round. After one that is about points there is one
 /// in any case: it may write a record for each point.
 const COMMANDS_A_ROUND: usize = 32;
 /// How often the kernel may fail to write any of the counts that it has kept, because somebody else must make room.
@@ -237,7 +237,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             // The first error is reported, so errors of these commands are ignored.
             let _ = self.give_last_commands();
             if self.has_started() {
-                let _ = self.source.command(self.system, "stop");
+                let _ = self.source.command(self.system, &Command::Stop.to_string());
             }
         }
         ended.map(|()| self.totals)
@@ -280,12 +280,16 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
 
     /// Whether its commands choose what points count. They count while the sampler is stopped, too.
     fn counts_points(&self) -> bool {
-        let mut commands = self.options.commands.iter().map(|command| Command::parse(command.as_bytes()));
-        commands.any(|command| matches!(command, Ok(Command::Event(..) | Command::Probe(_))))
+        self.commands().any(|command| matches!(command, Command::Event(..) | Command::Probe(_)))
     }
 
     fn has_started(&self) -> bool {
-        !self.ran_before && self.options.commands.iter().any(|command| command == "start")
+        !self.ran_before && self.commands().any(|command| command == Command::Start)
+    }
+
+    /// The commands that this session gives at its beginning.
+    fn commands(&self) -> impl Iterator<Item = Command<'_>> {
+        self.options.commands.iter().filter_map(|command| Command::parse(command.as_bytes()).ok())
     }
 
     fn is_over(&mut self) -> bool {

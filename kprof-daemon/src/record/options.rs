@@ -1,7 +1,8 @@
 //! The command line of `kprof-record`.
 //!
 //! In: arguments. Out: what to sample and what to run. Runs in: user process. The command is the first word that is not
-//! an option and all words after it, or all words after `--`. A verb is one only as the first word.
+//! an option and all words after it, or all words after `--`. A verb is taken for one only if it is the
+//! first word.
 
 use super::control::Control;
 use super::probe::Probing;
@@ -90,13 +91,13 @@ struct Sampling {
     /// Samples only these CPUs: 1,3
     #[arg(short = 'C', long, value_name = "LIST", value_parser = one_line)]
     cpus: Option<String>,
-    /// Frames at most
+    /// The most frames of a sample
     #[arg(long, value_name = "N", value_parser = one_line)]
     depth: Option<String>,
-    /// `random` or `fixed` distances
+    /// `random` or `fixed` intervals between samples
     #[arg(long, value_name = "WHAT", value_parser = one_line)]
     interval: Option<String>,
-    /// Seed of the random distances
+    /// Seed of the random intervals
     #[arg(long, value_name = "N", value_parser = one_line)]
     seed: Option<String>,
     /// `on` or `off`: a lower rate when sampling costs too much
@@ -235,9 +236,11 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted, Er
         Err(other) => return other.map(Wanted::Text),
     };
     match cli.verb {
-        None => {
-            cli.sampling.session(What::Record, &[("include", &cli.include), ("event", &cli.events)], cli.file.options())
-        }
+        None => cli.sampling.session(
+            What::Record,
+            &[(CtlVerb::Include, &cli.include), (CtlVerb::Event, &cli.events)],
+            cli.file.options(),
+        ),
         Some(Verb::Stat(stat)) => stat.session(),
         Some(Verb::Flight(Flight { output, place })) => {
             let Place { scheme, quiet, verbose } = place;
@@ -266,32 +269,32 @@ impl Stat {
         };
         let events: Vec<String> = counting.points.iter().map(|name| format!("{name} {}", PointState::Count)).collect();
         let options = Options { duration: self.duration, ..Options::new("/dev/null") };
-        self.sampling.session(What::Stat(counting), &[("event", &events)], options)
+        self.sampling.session(What::Stat(counting), &[(CtlVerb::Event, &events)], options)
     }
 }
 
 impl Sampling {
-    fn session(self, what: What, more: &[(&'static str, &[String])], options: Options) -> Result<Wanted, Error> {
+    fn session(self, what: What, more: &[(CtlVerb, &[String])], options: Options) -> Result<Wanted, Error> {
         if self.pid.is_some() {
             let why = "-p: CPUs are sampled, not processes; `kprof-fold --task NAME` shows the samples of one task";
             return Err(Error::Usage(why.into()));
         }
-        let of = |name: &'static str, values: &[String]| -> Vec<String> {
-            values.iter().map(|value| format!("{name} {value}")).collect()
+        let of = |verb: CtlVerb, values: &[String]| -> Vec<String> {
+            values.iter().map(|value| format!("{verb} {value}")).collect()
         };
         // The kernel checks the range, and its reason is shown if the value is wrong. `lease` comes first: the kernel
         // undoes all commands after it when this process ends, also when it is killed.
         let commands = [
-            vec!["lease".into()],
-            of("hz", self.hz.as_slice()),
-            more.iter().flat_map(|(name, values)| of(name, values)).collect(),
-            of("cpus", self.cpus.as_slice()),
-            of("depth", self.depth.as_slice()),
-            of("interval", self.interval.as_slice()),
-            of("seed", self.seed.as_slice()),
-            of("backoff", self.backoff.as_slice()),
-            of("mark", &self.mark),
-            vec!["start".into()],
+            vec![Command::Lease.to_string()],
+            of(CtlVerb::Hz, self.hz.as_slice()),
+            more.iter().flat_map(|(verb, values)| of(*verb, values)).collect(),
+            of(CtlVerb::Cpus, self.cpus.as_slice()),
+            of(CtlVerb::Depth, self.depth.as_slice()),
+            of(CtlVerb::Interval, self.interval.as_slice()),
+            of(CtlVerb::Seed, self.seed.as_slice()),
+            of(CtlVerb::Backoff, self.backoff.as_slice()),
+            of(CtlVerb::Mark, &self.mark),
+            vec![Command::Start.to_string()],
         ];
         let options = Options { is_recording: true, commands: commands.concat(), ..options };
         let Place { scheme, quiet, verbose } = self.place;

@@ -9,6 +9,7 @@ use crate::ctl::Ctl;
 use crate::error::Error;
 use crate::pace::Pace;
 use crate::system::System;
+use kprof_format::command::Verb;
 use kprof_format::fact::Fact;
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -92,8 +93,8 @@ impl<S: System, Src: Source<S>> Source<S> for Told<Src> {
         self.source.wait(system, self.wake_at.get().map_or(limit, |at| limit.min(left(at))))
     }
 
-    fn task_name(&mut self, system: &mut S, context: u64) -> Option<Vec<u8>> {
-        self.source.task_name(system, context)
+    fn task_name(&mut self, system: &mut S, task: u64) -> Option<Vec<u8>> {
+        self.source.task_name(system, task)
     }
 
     fn access(&self) -> Access {
@@ -107,10 +108,11 @@ impl<S: System, Src: Source<S>> Source<S> for Told<Src> {
 
 /// The fact of ctl that shows what a command sets.
 pub fn setting(command: &str) -> Option<Fact> {
-    match command.split(' ').next()? {
-        "start" | "stop" | "freeze" | "thaw" => Some(Fact::State),
+    let word = command.split(' ').next()?;
+    match Verb::of(word)? {
+        Verb::Start | Verb::Stop | Verb::Freeze | Verb::Thaw => Some(Fact::State),
         // The fact of this name is the number of CPUs.
-        "cpus" => None,
-        word => Fact::of(word),
+        Verb::Cpus => None,
+        _ => Fact::of(word),
     }
 }
