@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_of_a_context_add_up_over_records_and_cpus() {
+    fn counts_of_a_task_add_up_over_records_and_cpus() {
         let mut events = ByTask::default();
         events.add(b"sh", b"context-switches=2 page-faults=5 interrupts=0");
         events.add(b"idle%201", b"context-switches=1 page-faults=1 interrupts=1");

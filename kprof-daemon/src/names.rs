@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renamed_context_keeps_its_old_name_for_older_samples_of_the_round() {
+    fn a_renamed_task_keeps_its_old_name_for_older_samples_of_the_round() {
         let mut names = Names::default();
         names.set(7, 100, b"sh");
         names.set(7, 200, b"cat x");
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_contexts_stays_bounded_and_the_ones_in_use_stay() {
+    fn a_flood_of_tasks_stays_bounded_and_the_ones_in_use_stay() {
         let mut names = Names::default();
         names.set(1, 0, b"init");
         for id in 2..100_000 {

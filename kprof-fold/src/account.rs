@@ -180,7 +180,7 @@ impl fmt::Display for Account {
         match (open.is_empty(), faults.is_empty()) {
             (true, true) if self.cpus.iter().any(|cpu| cpu.dumped > 0) => {
                 let dumped: u64 = self.cpus.iter().map(|cpu| cpu.dumped).sum();
-                write!(f, ": balanced; {dumped} of these lie in the ring still (export_last)")
+                write!(f, ": balanced; {dumped} of these are still in the ring (export_last)")
             }
             (true, true) if self.cpus.iter().any(|cpu| cpu.begins_later) => {
                 write!(

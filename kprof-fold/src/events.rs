@@ -84,7 +84,7 @@ struct OfCpu {
     /// The greatest mean distance of events that were drawn by weight.
     mean_distance: u64,
     /// The greatest number of hits for which one event stands.
-    most_hits: f64,
+    max_hits: f64,
 }
 
 /// The result.
@@ -217,7 +217,7 @@ impl Consumer for EventTally {
         if let PointState::ByWeight(mean) = event.state {
             of_cpu.mean_distance = of_cpu.mean_distance.max(mean);
         }
-        of_cpu.most_hits = of_cpu.most_hits.max(factor(event.weight, event.state));
+        of_cpu.max_hits = of_cpu.max_hits.max(factor(event.weight, event.state));
         let mut one = Sum::default();
         one.add(event.weight, event.state);
         of_cpu.all.merge(&one);

@@ -1,4 +1,4 @@
-//! Gaps: how long the times between two samples of a CPU are. Stage: fold, a histogram of fixed size.
+//! The intervals between two samples of a CPU: how many have which length. Stage: fold, a histogram of fixed size.
 //!
 //! In: times in TSC ticks. Out: how many there are of each length. Lengths below 1024 TSC ticks have a bin each; longer
 //! ones share a bin with those that have the same ten leading bits after the first, so a bin is at most 0.1 % wide.
@@ -12,28 +12,28 @@ const BINS: usize = (64 - BITS as usize + 1) * PER_OCTAVE;
 
 /// The histogram: for each bin the number of lengths and their sum.
 #[derive(Clone, Debug)]
-pub struct Gaps {
+pub struct Intervals {
     bins: Vec<(u64, f64)>,
     count: u64,
     /// The bins that are not empty, in no particular order.
     used: Vec<u32>,
 }
 
-impl Default for Gaps {
+impl Default for Intervals {
     fn default() -> Self {
         Self { bins: vec![(0, 0.0); BINS], count: 0, used: Vec::new() }
     }
 }
 
-impl Gaps {
+impl Intervals {
     /// Adds a length.
     #[inline]
-    pub fn add(&mut self, gap: u64) {
-        let octave = (u64::BITS - BITS).saturating_sub(gap.leading_zeros());
+    pub fn add(&mut self, interval: u64) {
+        let octave = (u64::BITS - BITS).saturating_sub(interval.leading_zeros());
         // From the second octave on, the first of the leading bits is always set and needs no bins.
-        let bin = ((octave as usize) << BITS) + (gap >> octave.saturating_sub(1)) as usize;
+        let bin = ((octave as usize) << BITS) + (interval >> octave.saturating_sub(1)) as usize;
         let bin = if octave > 0 { bin - PER_OCTAVE } else { bin };
-        self.put(bin, 1, gap as f64);
+        self.put(bin, 1, interval as f64);
     }
 
     #[inline]
@@ -83,7 +83,7 @@ impl Gaps {
             before += count;
             before > self.count / 2
         };
-        self.iter().find(reaches).map(|(gap, _)| gap)
+        self.iter().find(reaches).map(|(interval, _)| interval)
     }
 }
 
@@ -93,27 +93,27 @@ mod tests {
 
     #[test]
     fn every_length_is_counted_within_a_thousandth() {
-        let mut whole = Gaps::default();
+        let mut whole = Intervals::default();
         let mut lengths: Vec<u64> = (0..64).flat_map(|bit| [1 << bit, (1 << bit) - 1, (3 << bit) >> 1]).collect();
         lengths.push(u64::MAX);
-        for gap in &lengths {
-            let mut gaps = Gaps::default();
-            gaps.add(*gap);
-            gaps.add(gap.saturating_add(gap / 4096));
-            whole.add(*gap);
-            for (length, _) in gaps.iter() {
-                assert!((length - *gap as f64).abs() <= *gap as f64 / 1024.0, "{gap}: {length}");
+        for interval in &lengths {
+            let mut intervals = Intervals::default();
+            intervals.add(*interval);
+            intervals.add(interval.saturating_add(interval / 4096));
+            whole.add(*interval);
+            for (length, _) in intervals.iter() {
+                assert!((length - *interval as f64).abs() <= *interval as f64 / 1024.0, "{interval}: {length}");
             }
         }
         assert_eq!(whole.iter().map(|(_, count)| count).sum::<u64>(), whole.len());
-        assert!(whole.iter().map(|(gap, _)| gap).is_sorted());
+        assert!(whole.iter().map(|(interval, _)| interval).is_sorted());
     }
 
     #[test]
     fn the_middle_one_of_equal_lengths_is_exact() {
-        let mut gaps = Gaps::default();
-        assert_eq!((gaps.middle(), gaps.is_empty()), (None, true));
-        [1_000_003; 7].iter().chain(&[5, 90_000_000]).for_each(|gap| gaps.add(*gap));
-        assert_eq!(gaps.middle(), Some(1_000_003.0));
+        let mut intervals = Intervals::default();
+        assert_eq!((intervals.middle(), intervals.is_empty()), (None, true));
+        [1_000_003; 7].iter().chain(&[5, 90_000_000]).for_each(|interval| intervals.add(*interval));
+        assert_eq!(intervals.middle(), Some(1_000_003.0));
     }
 }

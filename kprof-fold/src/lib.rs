@@ -20,7 +20,7 @@ pub mod symbols;
 pub mod task_times;
 
 pub mod events;
-pub mod gaps;
+pub mod intervals;
 pub mod overview;
 pub mod packed;
 pub mod requests;

@@ -6,7 +6,7 @@
 //! counted apart, and added or dropped when its batch ends.
 
 use crate::fold::frames::AddressHasher;
-use crate::gaps::Gaps;
+use crate::intervals::Intervals;
 use crate::read::escape::unescape;
 use crate::read::ingest::{Consumer, Sample};
 use crate::stacks::Stacks;
@@ -44,8 +44,8 @@ struct Task {
 #[derive(Debug, Default)]
 pub struct Overview {
     /// The times between two samples of a CPU.
-    pub gaps: Gaps,
-    open_gaps: Gaps,
+    pub intervals: Intervals,
+    open_intervals: Intervals,
     tasks: Vec<Task>,
     numbers: HashMap<Vec<u8>, usize, BuildHasherDefault<AddressHasher>>,
     cpus: Vec<Cpu>,
@@ -126,12 +126,12 @@ impl Consumer for Overview {
         }
         // Samples of one CPU come in the order of time, except where a part is read again later.
         if let Some(before) = cpu.last.replace(sample.tsc).filter(|before| *before <= sample.tsc) {
-            self.open_gaps.add(sample.tsc - before);
+            self.open_intervals.add(sample.tsc - before);
         }
     }
 
     fn commit(&mut self) {
-        self.gaps.take(&mut self.open_gaps);
+        self.intervals.take(&mut self.open_intervals);
         for task in self.open_tasks.drain(..) {
             self.tasks[task].certain += std::mem::take(&mut self.tasks[task].open);
         }
@@ -142,7 +142,7 @@ impl Consumer for Overview {
     }
 
     fn discard(&mut self) {
-        self.open_gaps.clear();
+        self.open_intervals.clear();
         for task in self.open_tasks.drain(..) {
             self.tasks[task].open = 0;
         }
@@ -179,8 +179,8 @@ mod tests {
             if counts { overview.commit() } else { overview.discard() }
         }
         assert_eq!(overview.tasks(), [("a", 4), ("b", 1), ("d e", 1)]);
-        let gaps: Vec<_> = overview.gaps.iter().map(|(gap, count)| (gap as u64, count)).collect();
-        assert_eq!(gaps, [(10, 2), (20, 2), (1970, 1)]);
+        let intervals: Vec<_> = overview.intervals.iter().map(|(interval, count)| (interval as u64, count)).collect();
+        assert_eq!(intervals, [(10, 2), (20, 2), (1970, 1)]);
         let place = 0xffff_ffff_8000_1000;
         let expected = vec![vec![(0, place), (30, place), (2000, place), (2030, place)]];
         assert_eq!(overview.places(&stacks), (expected, false));

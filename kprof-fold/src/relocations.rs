@@ -20,7 +20,7 @@ pub struct Move {
 /// An address in the kernel half where no code can be: it is not canonical. It is not a marker either.
 pub const NOWHERE: u64 = 1 << 63;
 
-/// From [`NOWHERE`] on so many addresses stand for kernel code in the lower half of the address space, as much lower as
+/// From [`NOWHERE`] on this many addresses stand for kernel code in the lower half of the address space, as much lower as
 /// [`NOWHERE`] is.
 pub const LOWER_HALF: u64 = 1 << 62;
 

@@ -96,7 +96,7 @@ fn work_without_a_rhythm_raises_an_alarm_in_at_most_one_run_of_a_thousand() {
 }
 
 #[test]
-fn work_with_a_rhythm_raises_none_where_gaps_are_random() {
+fn work_with_a_rhythm_raises_none_where_intervals_are_random() {
     let lengths = [PERIOD / 7, PERIOD / 2, PERIOD, PERIOD * 3 / 2, PERIOD * 20];
     let alarms = alarms(4, |random| {
         let times = random_times(random);

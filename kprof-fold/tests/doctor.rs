@@ -164,7 +164,7 @@ fn what_a_panic_has_written_out_is_in_the_ring_still_and_balances() {
         let found = doctor(name, &dump(delivered, in_ring));
         assert_eq!(found, "nothing is wrong\n");
         let report = said(name, "report", &dump(delivered, in_ring));
-        assert!(report.contains("balanced; 40 of these lie in the ring still"), "{report}");
+        assert!(report.contains("balanced; 40 of these are still in the ring"), "{report}");
     }
     let too_many = doctor("dump-too-many", &dump(0, 39));
     assert!(too_many.contains("40 samples were dumped of 39 in the ring"), "{too_many}");

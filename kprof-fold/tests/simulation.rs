@@ -32,7 +32,7 @@ fn draw(random: &mut Random, weights: &[f64], samples: u64) -> Counts {
     for _ in 0..samples {
         let at = random.unit() * sum;
         let function = sums.partition_point(|end| *end <= at).min(weights.len() - 1);
-        *counts.entry((Kind::Own, format!("f{function}"))).or_default() += 1;
+        *counts.entry((Kind::SelfSamples, format!("f{function}"))).or_default() += 1;
         *counts.entry((Kind::Total, format!("f{function}"))).or_default() += 1;
         *counts.entry((Kind::Total, format!("caller{}", function % 10))).or_default() += 1;
     }
@@ -87,7 +87,7 @@ fn a_change_of_three_percent_points_is_found_in_at_least_95_percent_of_runs() {
             let (old, new) = (draw(&mut random, &before, SAMPLES), draw(&mut random, &after, SAMPLES));
             let diff = compare_counts(&old, SAMPLES, &new, SAMPLES, 0.99);
             let f4 = |kind| diff.rows.iter().find(|row| row.kind == kind && row.name == "f4").expect("is compared");
-            f4(Kind::Own).change.low > 0.0 && f4(Kind::Total).change.low > 0.0
+            f4(Kind::SelfSamples).change.low > 0.0 && f4(Kind::Total).change.low > 0.0
         })
         .count();
     assert!(found * 100 >= runs * 95, "{found} of {runs} runs");
@@ -103,8 +103,10 @@ fn the_interval_holds_the_true_change() {
             let (old, new) = (draw(&mut random, &weights, SAMPLES), draw(&mut random, &weights, SAMPLES));
             let diff = compare_counts(&old, SAMPLES, &new, SAMPLES, 0.5);
             // A single row, at a confidence that is low enough to give some false alarms, which must be seen.
-            let alone: Counts = [((Kind::Own, "f0".to_owned()), old[&(Kind::Own, "f0".to_owned())])].into();
-            let alone_new: Counts = [((Kind::Own, "f0".to_owned()), new[&(Kind::Own, "f0".to_owned())])].into();
+            let alone: Counts =
+                [((Kind::SelfSamples, "f0".to_owned()), old[&(Kind::SelfSamples, "f0".to_owned())])].into();
+            let alone_new: Counts =
+                [((Kind::SelfSamples, "f0".to_owned()), new[&(Kind::SelfSamples, "f0".to_owned())])].into();
             assert!(!diff.rows.is_empty());
             let row = &compare_counts(&alone, SAMPLES, &alone_new, SAMPLES, 0.5).rows[0];
             !row.is_significant()
@@ -130,7 +132,7 @@ fn of_the_same_work_only_the_slower_function_changes() {
         let longer = (samples as f64 * after.iter().sum::<f64>() / sum) as u64;
         let (old, new) = (draw(&mut random, &before, samples), draw(&mut random, &after, longer));
         let diff = compare_work(&old, samples, &new, longer, 0.99);
-        let own = diff.rows.iter().filter(|row| row.kind == Kind::Own && row.is_significant());
+        let own = diff.rows.iter().filter(|row| row.kind == Kind::SelfSamples && row.is_significant());
         let names: Vec<&str> = own.map(|row| row.name.as_str()).collect();
         found += usize::from(names.contains(&"f0"));
         others += usize::from(names.iter().any(|name| *name != "f0"));
@@ -212,7 +214,7 @@ fn a_change_is_found_although_the_runs_differ() {
     let found = (0..pairs).filter(|_| {
         let [old, new] = [&before, &after].map(|weights| differing_runs(&mut random, weights, 4, 0.1));
         let diff = compare(&old, &new, method);
-        diff.rows.iter().any(|row| row.name == "f2" && row.kind == Kind::Own && row.change.low > 0.0)
+        diff.rows.iter().any(|row| row.name == "f2" && row.kind == Kind::SelfSamples && row.change.low > 0.0)
     });
     let found = found.count();
     println!("{found} of {pairs} found");
@@ -240,7 +242,7 @@ fn bootstrap_pairs_of_a_real_profile_raise_alarms_in_at_most_one_percent() {
         for _ in 0..samples.len() {
             let stack = &samples[(random.unit() * samples.len() as f64) as usize];
             let last = stack.last().expect("has a frame");
-            *counts.entry((Kind::Own, (*last).to_owned())).or_default() += 1;
+            *counts.entry((Kind::SelfSamples, (*last).to_owned())).or_default() += 1;
             let names: std::collections::BTreeSet<&&str> = stack.iter().collect();
             names.into_iter().for_each(|name| *counts.entry((Kind::Total, (*name).to_owned())).or_default() += 1);
         }

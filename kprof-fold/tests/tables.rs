@@ -45,7 +45,7 @@ fn self_samples(more: &[&str]) -> BTreeMap<String, u64> {
     let profile = folder.path().join("profile");
     std::fs::write(&profile, text).expect("the test folder is writable");
     let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
-    let done = fold.args(["report", "-q", "--sort", "own"]).args(more).arg(&profile).arg(&file).output();
+    let done = fold.args(["report", "-q", "--sort", "self"]).args(more).arg(&profile).arg(&file).output();
     let done = done.expect("kprof-fold runs");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let text = String::from_utf8_lossy(&done.stdout).into_owned();

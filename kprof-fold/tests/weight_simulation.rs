@@ -143,7 +143,7 @@ fn coverage(how: How, of_hits: bool, method: Method, change: fn(&mut Part), seed
         let diff = compare(&[old], &[new], ("p", "ns"), method);
         for (function, held) in held.iter_mut().enumerate() {
             let name = format!("f{function}");
-            let row = diff.rows.iter().find(|row| row.kind == Kind::Own && row.name == name);
+            let row = diff.rows.iter().find(|row| row.kind == Kind::SelfSamples && row.name == name);
             // Without a hit on either side there is no row, so nothing false is said.
             let interval = row.map(|row| row.interval(0.05));
             let is_held = |end: Interval| end.low <= truth[function] + 1e-9 && truth[function] <= end.high + 1e-9;
@@ -190,7 +190,7 @@ fn runs_that_differ_raise_few_alarms_and_a_change_of_all_runs_is_found() {
         for _ in 0..pairs {
             let [old, new, grown] = [1.0, 1.0, 6.0].map(|factor| side(factor, 4, how));
             let own = |diff: &Diff| {
-                let own = diff.rows.iter().filter(|row| row.kind == Kind::Own);
+                let own = diff.rows.iter().filter(|row| row.kind == Kind::SelfSamples);
                 own.map(|row| (row.name.clone(), row.interval(0.05))).collect::<Vec<_>>()
             };
             let same = own(&compare(&old, &new, ("p", "ns"), method));
@@ -282,7 +282,8 @@ fn if_every_hit_is_recorded_the_differences_are_the_true_ones_without_an_interva
         let truth = truth(&old, &new, false, method.is_same_work);
         for (function, truth) in truth.into_iter().enumerate() {
             let name = format!("f{function}");
-            let row = diff.rows.iter().find(|row| row.kind == Kind::Own && row.name == name).expect("is compared");
+            let row =
+                diff.rows.iter().find(|row| row.kind == Kind::SelfSamples && row.name == name).expect("is compared");
             assert!(row.is_exact() && (row.change.middle - truth).abs() < 1e-12, "{row:?}");
             assert!(row.change.low == row.change.high && row.is_significant() == (truth != 0.0), "{row:?}");
         }

@@ -20,7 +20,7 @@ pub(crate) struct Cost {
     /// TSC ticks that have passed, summed over the CPUs that take ticks.
     pub(crate) time: u64,
     /// TSC ticks spent in the handlers.
-    pub(crate) own: u64,
+    pub(crate) self_cost: u64,
     /// Ticks sent to the handlers.
     pub(crate) sent: u64,
     /// Ticks that found a CPU halted.
@@ -34,7 +34,7 @@ impl Cost {
     pub(crate) fn since(self, before: Self) -> Self {
         Self {
             time: self.time.saturating_sub(before.time),
-            own: self.own.saturating_sub(before.own),
+            self_cost: self.self_cost.saturating_sub(before.self_cost),
             sent: self.sent.saturating_sub(before.sent),
             halted: self.halted.saturating_sub(before.halted),
             coalesced: self.coalesced.saturating_sub(before.coalesced),
@@ -52,7 +52,7 @@ impl Cost {
         let ticks = u128::from(self.sent + self.halted).max(1);
         let awake = (u128::from(self.time) * u128::from(self.sent) / ticks) as u64;
         let costs_more_than_allowed_by = |divisor| {
-            above(self.own, awake, MAX_SELF_PERCENT, divisor)
+            above(self.self_cost, awake, MAX_SELF_PERCENT, divisor)
                 || on_coalesced && above(self.coalesced, self.sent, MAX_COALESCED_PERCENT, divisor)
         };
         if costs_more_than_allowed_by(1) {
@@ -69,20 +69,20 @@ impl Cost {
 mod tests {
     use super::*;
 
-    const QUIET_SECOND: Cost = Cost { time: 1_000_000, own: 10_000, sent: 1000, halted: 0, coalesced: 10 };
+    const QUIET_SECOND: Cost = Cost { time: 1_000_000, self_cost: 10_000, sent: 1000, halted: 0, coalesced: 10 };
 
     #[test]
     fn own_cost_above_five_percent_halves_the_rate() {
-        assert_eq!(Cost { own: 50_001, ..QUIET_SECOND }.halvings(0, false), 1);
-        assert_eq!(Cost { own: 50_000, ..QUIET_SECOND }.halvings(0, false), 0);
-        assert_eq!(Cost { own: 900_000, ..QUIET_SECOND }.halvings(8, false), 8);
+        assert_eq!(Cost { self_cost: 50_001, ..QUIET_SECOND }.halvings(0, false), 1);
+        assert_eq!(Cost { self_cost: 50_000, ..QUIET_SECOND }.halvings(0, false), 0);
+        assert_eq!(Cost { self_cost: 900_000, ..QUIET_SECOND }.halvings(8, false), 8);
     }
 
     #[test]
     fn time_in_halted_cpus_dilutes_nothing() {
         let half = Cost { sent: 500, halted: 500, coalesced: 0, ..QUIET_SECOND };
-        assert_eq!(Cost { own: 25_001, ..half }.halvings(0, false), 1);
-        assert_eq!(Cost { own: 25_000, ..half }.halvings(0, false), 0);
+        assert_eq!(Cost { self_cost: 25_001, ..half }.halvings(0, false), 1);
+        assert_eq!(Cost { self_cost: 25_000, ..half }.halvings(0, false), 0);
     }
 
     #[test]
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(QUIET_SECOND.halvings(3, true), 2);
         assert_eq!(QUIET_SECOND.halvings(0, true), 0);
         // The rate stays if its double would cost too much.
-        assert_eq!(Cost { own: 30_000, ..QUIET_SECOND }.halvings(3, true), 3);
+        assert_eq!(Cost { self_cost: 30_000, ..QUIET_SECOND }.halvings(3, true), 3);
     }
 
     #[test]

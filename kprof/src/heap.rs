@@ -68,7 +68,7 @@ impl<A, K: Kernel> Alloc<A, K> {
         self.profiler.instance.kernel.cpu()
     }
 
-    /// Whether an allocation of this layout needs no more than what was done here.
+    /// Counts an allocation of this layout, if that is all that it needs. Returns whether it is done.
     #[inline(always)]
     fn is_done(&self, layout: Layout) -> bool {
         // SAFETY: the caller of an allocator gives no layout of size 0, says `GlobalAlloc`.

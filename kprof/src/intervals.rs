@@ -64,10 +64,10 @@ mod tests {
         let mut eighths = [0_u32; 8];
         let mut sum = 0;
         for _ in 0..count {
-            let gap = intervals.next(period, true);
-            assert!((750_000..=1_250_000).contains(&gap));
-            sum += gap;
-            eighths[((gap - 750_000) * 8 / 500_001) as usize] += 1;
+            let interval = intervals.next(period, true);
+            assert!((750_000..=1_250_000).contains(&interval));
+            sum += interval;
+            eighths[((interval - 750_000) * 8 / 500_001) as usize] += 1;
         }
         // Standard error of the mean: 500000 / sqrt(12) / sqrt(100000) = 456; five of them.
         assert!((sum / count).abs_diff(period) < 2_300, "{}", sum / count);

@@ -197,7 +197,7 @@ fn is_chosen(hit: &Hit<'_>, place: &PointCounts, writing: &Writing<'_>) -> bool 
     place.asked.is_chosen(state, hit.weight, || writing.random())
 }
 
-const _: () = assert!(EVENT_HEADER_WORDS == 7, "`on_fast_path` writes so many words before the arguments");
+const _: () = assert!(EVENT_HEADER_WORDS == 7, "`on_fast_path` writes this many words before the arguments");
 
 /// Gives a CPU its event ring.
 pub(crate) fn register(

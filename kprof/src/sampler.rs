@@ -84,8 +84,8 @@ pub(crate) fn run<K: Kernel>(instance: &'static Instance<K>, cpu: usize) {
                     is_watching = lockup::look(instance, cpu, is_watching);
                     send_tick(instance, cpu);
                 }
-                let (gap, sent) = (gap(shared, &mut intervals, config.tsc_hz), timestamp::read());
-                deadline = Some(after(before.unwrap_or(sent), gap, sent));
+                let (interval, sent) = (next_interval(shared, &mut intervals, config.tsc_hz), timestamp::read());
+                deadline = Some(after(before.unwrap_or(sent), interval, sent));
                 has_slept = false;
             }
         }
@@ -200,7 +200,7 @@ fn total_cost(shared: &Shared, time: u64) -> Cost {
     let mut cost = Cost { time, ..Cost::default() };
     for slot in shared.slots() {
         let counters = &slot.handler.counters;
-        cost.own += counters.self_tsc.get();
+        cost.self_cost += counters.self_tsc.get();
         cost.coalesced += counters.coalesced.get();
         cost.sent += slot.sampler.tick.load(Ordering::Relaxed);
         cost.halted += slot.sampler.halted.get();
@@ -213,7 +213,8 @@ fn period(shared: &Shared, tsc_hz: u64) -> u64 {
     (tsc_hz / shared.live.hz_now()).max(1)
 }
 
-pub(crate) fn gap(shared: &Shared, intervals: &mut Intervals, tsc_hz: u64) -> u64 {
+/// The interval to the next tick, in TSC ticks.
+pub(crate) fn next_interval(shared: &Shared, intervals: &mut Intervals, tsc_hz: u64) -> u64 {
     intervals.next(period(shared, tsc_hz), shared.live.random_interval())
 }
 
@@ -252,12 +253,12 @@ pub(crate) fn is_plausible(deadline: u64, now: u64, period: u64) -> bool {
     deadline.saturating_sub(now) <= 2 * period
 }
 
-/// The next deadline: `gap` after the last one, or `gap` after `now` if the former has passed already or is less than a
-/// quarter of `gap` away. A late tick is not followed at once by the next one, because that one would probably be
-/// coalesced with it.
-pub(crate) fn after(last: u64, gap: u64, now: u64) -> u64 {
-    let next = last + gap;
-    if next > now + gap / 4 { next } else { now + gap }
+/// The next deadline: one interval after the last one, or one interval after `now` if the former has passed already or is
+/// less than a quarter of the interval away. A late tick is not followed at once by the next one, because that one would
+/// probably be coalesced with it.
+pub(crate) fn after(last: u64, interval: u64, now: u64) -> u64 {
+    let next = last + interval;
+    if next > now + interval / 4 { next } else { now + interval }
 }
 
 /// Whether records that were neither read nor overwritten fill this part of the ring.

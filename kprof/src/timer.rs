@@ -40,7 +40,8 @@ pub(crate) fn on_timer<K: Kernel>(instance: &'static Instance<K>, at: &Registers
                 sampler::send_tick(instance, cpu);
             }
         }
-        next = after(if is_first { now } else { due }, sampler::gap(shared, &mut intervals, config.tsc_hz), now);
+        next =
+            after(if is_first { now } else { due }, sampler::next_interval(shared, &mut intervals, config.tsc_hz), now);
         slot.sampler.own_intervals.store(intervals.state(), Ordering::Relaxed);
         slot.sampler.own_next.store(next, Ordering::Relaxed);
         if outcome == Outcome::Sampled {

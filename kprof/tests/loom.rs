@@ -72,7 +72,7 @@ fn put(ring: &Ring, tag: u64) -> bool {
     fits
 }
 
-fn put_by_force(ring: &Ring, tag: u64) -> u64 {
+fn put_overwriting(ring: &Ring, tag: u64) -> u64 {
     let (mut sink, overwritten) = ring.reserve_overwriting(LENGTH);
     (0..LENGTH).for_each(|_| sink.push(tag));
     assert!(!sink.is_full(), "room was made");
@@ -172,7 +172,7 @@ fn in_overwrite_mode_a_copy_is_whole_or_thrown_away() {
     static MET: AtomicUsize = AtomicUsize::new(0);
     model(|| {
         let ring = ring();
-        assert_eq!(put_by_force(&ring, 1) + put_by_force(&ring, 2), 0);
+        assert_eq!(put_overwriting(&ring, 1) + put_overwriting(&ring, 2), 0);
         let reader = {
             let ring = ring.clone();
             thread::spawn(move || {
@@ -184,7 +184,7 @@ fn in_overwrite_mode_a_copy_is_whole_or_thrown_away() {
                 }
             })
         };
-        let overwritten = put_by_force(&ring, 3) + put_by_force(&ring, 4);
+        let overwritten = put_overwriting(&ring, 3) + put_overwriting(&ring, 4);
         reader.join().unwrap();
         assert_eq!(4, overwritten + ring.count(ring.tail(), ring.head()).unwrap());
     });
@@ -263,7 +263,7 @@ fn in_overwrite_mode_a_copy_beside_the_owner_is_whole_or_thrown_away() {
     static OVERTAKEN: AtomicUsize = AtomicUsize::new(0);
     model(|| {
         let ring = ring();
-        assert_eq!(put_by_force(&ring, 1) + put_by_force(&ring, 2), 0);
+        assert_eq!(put_overwriting(&ring, 1) + put_overwriting(&ring, 2), 0);
         let copier = {
             let ring = ring.clone();
             thread::spawn(move || {
@@ -278,7 +278,7 @@ fn in_overwrite_mode_a_copy_beside_the_owner_is_whole_or_thrown_away() {
                 }
             })
         };
-        let overwritten = put_by_force(&ring, 3) + put_by_force(&ring, 4);
+        let overwritten = put_overwriting(&ring, 3) + put_overwriting(&ring, 4);
         copier.join().unwrap();
         assert_eq!(4, overwritten + ring.count(ring.tail(), ring.head()).unwrap());
     });

@@ -181,15 +181,15 @@ fn a_core_is_read_without_being_interrupted() {
 
     // If there is no frame, or it is outside of every stack, no address is invented.
     assert_eq!(sample(TASK, Published::THREAD).unwrap(), [PUBLISHED_LEAF, facts]);
-    let cut = |reason| Marker::Truncated(Ok(reason)).encode();
+    let truncated = |reason| Marker::Truncated(Ok(reason)).encode();
     assert_eq!(
         sample(TASK, Published::entry(stack(64))).unwrap(),
-        [PUBLISHED_LEAF, facts, cut(TruncationReason::Range)]
+        [PUBLISHED_LEAF, facts, truncated(TruncationReason::Range)]
     );
     set(41, 99);
     assert_eq!(
         sample(TASK, Published::entry(stack(40))).unwrap(),
-        [PUBLISHED_LEAF, facts, cut(TruncationReason::NotText)]
+        [PUBLISHED_LEAF, facts, truncated(TruncationReason::NotText)]
     );
 
     // User and idle samples are filtered by default. If they are included, a sample of user code has the instruction to

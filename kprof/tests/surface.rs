@@ -7,7 +7,7 @@
 use core::alloc::{GlobalAlloc, Layout};
 use core::fmt::Write;
 use core::ops::Range;
-use kprof::clock::{BadSleep, Calibration, Moment, Reference, ticks_to_ns};
+use kprof::clock::{Calibration, CalibrationError, Moment, Reference, ticks_to_ns};
 use kprof::{
     Alloc, AllocSample, BadMemory, Breakpoint, Bytes, CallerEntryFrame, CheckError, Clock, CommandError, Config,
     ControlDone, ControlError, ControlFile, CountedEvent, CpuSet, CpuSlot, DEFAULT_RING_WORDS, ENABLED, EntryFrame,
@@ -182,7 +182,7 @@ fn every_call_may_stay_with_the_feature_off() {
     assert!(errors.contains("profiling-meta"));
     let moment = Moment { tsc: 0, reference: 0 };
     let found = Calibration::of(moment, moment, Reference { hz: 1, bits: 64 }, 1);
-    assert_eq!((found, ticks_to_ns(5, 1_000_000_000)), (Err(BadSleep::Reference(0)), 5));
+    assert_eq!((found, ticks_to_ns(5, 1_000_000_000)), (Err(CalibrationError::Reference(0)), 5));
     let registers = EntryFrame::InRegisters { marker: kprof::format::marker::Marker::Syscall, interrupted: at };
     assert_ne!(registers, EntryFrame::OnStack { marker: kprof::format::marker::Marker::Syscall, saved_at: 8 });
 }

@@ -82,7 +82,7 @@ fn no_instruction_after_an_entry_is_written_as_a_kernel_word() {
 fn the_callers_in_user_code_are_whole_or_marked_as_truncated_at_each_depth() {
     let (_alone, daemon) = set_up_and_claim();
     let marker = Marker::Syscall.encode();
-    let cut = Marker::Truncated(Ok(TruncationReason::Depth)).encode();
+    let truncated = Marker::Truncated(Ok(TruncationReason::Depth)).encode();
     let depths = [1, 2, 3, 4, 5, 6, 16, 17, 18, 20, 33, 40, 64];
     for depth in depths.into_iter().step_by(if cfg!(miri) { 4 } else { 1 }) {
         daemon.ctl.write(format!("depth {depth}").as_bytes()).unwrap();
@@ -92,7 +92,7 @@ fn the_callers_in_user_code_are_whole_or_marked_as_truncated_at_each_depth() {
             let at = Registers { pc: 0x40_1000, from_user: true, fp: rbp, ..registers() };
             let frames = [&[0x40_1000], &callers[..]].concat();
             let whole = |frames: &[u64]| {
-                [&frames[..frames.len().min(depth)], &[cut][..usize::from(frames.len() > depth)]].concat()
+                [&frames[..frames.len().min(depth)], &[truncated][..usize::from(frames.len() > depth)]].concat()
             };
             assert_eq!(sampled(&daemon, &at), whole(&frames), "depth {depth}, in user code");
 

@@ -22,7 +22,7 @@ thrown() {
 echo 1 > /kernel/module || exit 1
 sweep "drain on" handler || exit 2
 [ "$(value cpu.1.lost-nested)" -gt 1000 ] || exit 3
-sweep "steps on" tree unknown unknown edges && thrown 1500 && user || exit 4
+sweep "steps on" tree unknown unknown frameless && thrown 1500 && user || exit 4
 sweep "measure on" tree stacks stacks && user && sweep "measure off" || exit 5
 echo "include idle" > $ctl && thrown 1000 || exit 6
 echo "include user" > $ctl && thrown 1000 && user || exit 7

@@ -74,7 +74,7 @@ def percents(key, part):
     return {one: Fraction(parts[one] * 100, whole[one]) for one in whole}
 
 
-def own_times(profile):
+def self_times(profile):
     return [(name, own) for name, (own, _) in profile.functions.items() if own]
 
 
@@ -82,7 +82,7 @@ def grown():
     own, whole = Counter(), Counter()
     for profile in profiles:
         whole[profile.machine, profile.build] += profile.weight
-        for name, count in own_times(profile):
+        for name, count in self_times(profile):
             own[profile.machine, profile.build, name] += count
     rows = []
     for (machine, build, name), count in own.items():
@@ -175,7 +175,7 @@ def unknown_hits():
 
 
 expected = {
-    1: lambda: ordered(by(None, own_times).items()),
+    1: lambda: ordered(by(None, self_times).items()),
     2: lambda: ordered(by(None, lambda one: [(name, all) for name, (_, all) in one.functions.items()]).items()),
     3: grown,
     4: tail,

@@ -58,10 +58,10 @@ function hits() {
 /// Self and total samples by function.
 function functions(stacks) {
   const found = new Map();
-  const of = (name) => found.get(name) ?? found.set(name, { own: 0, total: 0 }).get(name);
+  const of = (name) => found.get(name) ?? found.set(name, { self: 0, total: 0 }).get(name);
   for (const [stack, count] of stacks) {
     const frames = stack.split(";");
-    of(frames.at(-1)).own += count;
+    of(frames.at(-1)).self += count;
     new Set(frames).forEach((name) => (of(name).total += count));
   }
   return found;
@@ -165,7 +165,7 @@ async function firefox(file, threads, kind, worth) {
       const must = functions(threads.get(`${processName}/${name}`));
       same(`functions of ${name} on ${processName}`, thread.functions.length, must.size);
       for (const one of thread.functions) {
-        same(`own samples of ${one.name}`, Math.round(one.selfSamples / worth), must.get(one.name)?.own);
+        same(`self samples of ${one.name}`, Math.round(one.selfSamples / worth), must.get(one.name)?.self);
         same(`samples of ${one.name}`, Math.round(one.totalSamples / worth), must.get(one.name)?.total);
       }
     }
@@ -223,7 +223,7 @@ function rows(lines, must, units, each) {
   let shown = 0;
   for (const [at, name] of lines.entries()) {
     if (must.has(name) && /%\)$/.test(lines[at - 1]) && /%\)$/.test(lines[at - 2])) {
-      if (must.get(name).own > 0) near(`own time of ${name}`, lines[at - 1], must.get(name).own);
+      if (must.get(name).self > 0) near(`self time of ${name}`, lines[at - 1], must.get(name).self);
       near(`time of ${name}`, lines[at - 2], must.get(name).total);
       shown += 1;
     }

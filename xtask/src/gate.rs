@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_own_times_that_changed_by_more_than_chance_count() {
+    fn only_self_times_that_changed_by_more_than_chance_count() {
         let row = |kind: &str, name: &str, change: f64, significant: bool| serde_json::json!({"kind": kind, "name": name, "change": change, "significant": significant});
         let rows = [row("self", "a", 0.02, true), row("total", "b", 0.02, true), row("self", "c", 0.01, false)];
         let changes = significant(&serde_json::json!({ "rows": rows }).to_string()).unwrap();

@@ -90,7 +90,7 @@ pub struct Finished {
 }
 
 /// How long the output of a command that has ended may stay open: a process that it left running holds it.
-const LEFT_BEHIND: Duration = Duration::from_secs(5);
+const PIPE_OPEN: Duration = Duration::from_secs(5);
 
 fn hold(bytes: &Mutex<Vec<u8>>) -> MutexGuard<'_, Vec<u8>> {
     // A panic of the other side leaves whole blocks.
@@ -134,7 +134,7 @@ pub fn caught(command: &mut Command, limit: Duration) -> Result<Finished> {
         end_children(&guard.0);
     }
     drop(guard);
-    let is_complete = end.recv_timeout(LEFT_BEHIND).is_ok();
+    let is_complete = end.recv_timeout(PIPE_OPEN).is_ok();
     let text = String::from_utf8_lossy(&hold(&text)).into_owned();
     if !is_complete && status.is_some() {
         bail!("{line} has left a process running, which holds its output open. It printed:\n{text}");

@@ -146,9 +146,9 @@ fn judge(arguments: &Arguments, parts: &Parts, kernel: &Kernel) -> Result<Vec<St
                 *counters.entry(key.to_owned()).or_default() += value;
             }
         } else if !line.starts_with('#') {
-            let cut =
+            let truncated =
                 line.split(' ').find_map(|word| u64::from_str_radix(word.strip_prefix("fffffffffffff4")?, 16).ok());
-            if let Some(reason) = cut {
+            if let Some(reason) = truncated {
                 *reasons.entry(reason).or_default() += 1;
             }
         }

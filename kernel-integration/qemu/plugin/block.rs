@@ -48,7 +48,7 @@ pub trait Machine {
     fn rsp(&self) -> u64;
     /// A general register, in the order of the processor's encoding: RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8.
     fn register(&self, number: usize) -> u64;
-    /// The guest's clock, in nanoseconds, when so many instructions have begun.
+    /// The guest's clock, in nanoseconds, when this many instructions have begun.
     fn time(&self, executed: u64) -> u64;
     fn word(&self, address: u64) -> Option<u64>;
 }

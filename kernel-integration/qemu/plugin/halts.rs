@@ -14,7 +14,7 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// The time when so many instructions have begun.
+    /// The time when this many instructions have begun.
     pub fn of(machine: &impl Machine, executed: u64) -> Self {
         Self { ns: machine.time(executed), executed }
     }

@@ -6,7 +6,7 @@
 
 mod beside;
 mod block;
-mod border;
+mod outside;
 mod calls;
 mod context;
 mod count;

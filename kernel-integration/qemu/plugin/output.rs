@@ -6,7 +6,7 @@ use std::io::{BufWriter, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, PoisonError};
 
-/// Kinds of messages. Each is a word `kind | vCPU << 8 | words << 32` and so many words after it, little-endian.
+/// Kinds of messages. Each is a word `kind | vCPU << 8 | words << 32` and this many words after it, little-endian.
 pub mod message {
     /// A sample: time, RIP, RFLAGS, CS, the candidate, the end, callers. Those after CS only if CS is the kernel's.
     pub const SAMPLE: u64 = 1;

@@ -148,7 +148,7 @@ fn riscv(vcpu: &Vcpu, place: &mut Option<usize>) -> State {
 /// it is where the vCPU's object has all of them in a row. `None` if that is nowhere, or QEMU has no such functions.
 fn state_of_riscv(vcpu: &Vcpu, general: &[u64; 32], known: &mut Option<usize>) -> Option<(u64, u64)> {
     let (object, bytes) = vcpu.object();
-    // SAFETY: so many bytes of the object can be read, and do not change meanwhile; it is aligned for any type.
+    // SAFETY: this many bytes of the object can be read, and do not change meanwhile; it is aligned for any type.
     let words = unsafe { std::slice::from_raw_parts(object.cast::<u64>(), bytes / 8) };
     let is_here = |at: &usize| words.get(*at..*at + general.len()).is_some_and(|here| here == general);
     // Registers that are nearly all 0, as at the start, are found anywhere.

@@ -135,8 +135,8 @@ impl Vcpu {
         distinct.sort_unstable();
         distinct.dedup();
         let (object, bytes) = self.object();
-        // SAFETY: so many bytes of the object can be read, and they do not change while this thread, which is the
-        // vCPU's, is here. The object is aligned for any type.
+        // SAFETY: `object` says that this many bytes of the vCPU can be read. Only the vCPU's thread changes them, and
+        // this is that thread. The allocator has aligned the object for any type.
         let object = unsafe { std::slice::from_raw_parts(object.cast::<u64>(), bytes / 8) };
         let mut found = object.windows(all.len()).filter(|window| *window == all);
         match (found.next(), found.next()) {
@@ -150,7 +150,7 @@ impl Vcpu {
         self.by_number([IN_MEMORY[number]])[0]
     }
 
-    /// The vCPU, where QEMU has it: an object of so many bytes, which do not change while this exists.
+    /// Where QEMU keeps the state of the vCPU, and its size in bytes. They do not change while this exists.
     pub fn object(&self) -> (*mut c_void, usize) {
         // SAFETY: the vCPU is an object from the C library's allocator.
         (self.0.cast(), unsafe { malloc_usable_size(self.0.cast()) })

@@ -2,7 +2,7 @@
 //!
 //! In: QEMU's changes of state, and the shadow stack. Out: after each stop, for each vCPU that runs on before the next
 //! one: the stop's number from 1, the address of its first block, and the exact context. Runs in: QEMU's process,
-//! before a block; the changes are told on another thread. Stops where no vCPU runs on have no message.
+//! before a block; the changes are sent by another thread. Stops where no vCPU runs on have no message.
 
 use super::output::{Output, message};
 use super::qemu::Vcpu;

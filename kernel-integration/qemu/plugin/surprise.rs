@@ -88,8 +88,8 @@ impl Shadow {
         self.flow(number);
     }
 
-    /// The context that an interrupt has interrupted, which came right after a return or after the end of another
-    /// interrupt: that of the frame that was returned to. Frames are dropped when the interrupt has ended, not now.
+    /// The calling context of an interrupt that came right after a return, or right after the end of another interrupt:
+    /// the context of the frame that was returned to. The frames are dropped later, when the interrupt ends.
     fn returned_to(&self, number: usize, mut past: Past, rip: u64, rsp: u64) -> Option<u32> {
         let suspended = self.suspended.get(&rsp).filter(|frames| frames.last().is_some_and(|it| it.returns(rip, rsp)));
         let (mut frames, mut node) = (&self.cpus[number].frames[..], None);
@@ -178,7 +178,7 @@ impl Shadow {
     fn go_elsewhere(&mut self, number: usize, rsp_before: u64, machine: &impl Machine) {
         let cpu = &mut self.cpus[number];
         let (rsp, rip) = (cpu.rsp, cpu.last.map(|past| past.block.start));
-        // The return address was replaced, or the function has moved it down the stack, as one that saves registers.
+        // The return address was replaced. Or the function has moved it down the stack, as functions that save registers do.
         let is_moved = |frame: &Frame| {
             Some(frame.rip) == rip && frame.interrupted.is_none() && frame.rsp.wrapping_sub(rsp) <= MAX_ARGUMENT_BYTES
         };

@@ -35,7 +35,7 @@ impl Blocks {
         is_user: bool,
         functions: &Functions,
     ) -> Option<&'static Translated> {
-        // SAFETY: the caller's block has so many instructions.
+        // SAFETY: the caller's block has this many instructions.
         let handles: Vec<_> = unsafe {
             (0..qemu::qemu_plugin_tb_n_insns(block)).map(|at| qemu::qemu_plugin_tb_get_insn(block, at)).collect()
         };

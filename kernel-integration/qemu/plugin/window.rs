@@ -71,7 +71,7 @@ impl Window {
         }
     }
 
-    /// A vCPU has executed so many instructions in a context.
+    /// A vCPU has executed this many instructions in a context.
     #[inline]
     pub fn add(&mut self, cpu: usize, node: u32, instructions: u64) {
         if self.is_open {

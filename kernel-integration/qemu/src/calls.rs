@@ -72,7 +72,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// The smallest count of a call such that this part of all calls have no larger one.
+    /// The quantile `part`, 0 to 1, of the instructions of a call.
     pub fn quantile(&self, part: f64) -> Option<u64> {
         let rank = (self.each.len() as f64 * part).ceil() as usize;
         self.each.get(rank.max(1) - 1).copied()

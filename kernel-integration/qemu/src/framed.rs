@@ -1,7 +1,7 @@
 //! Whether the functions of a kernel have frame pointers, by their first instructions. Stage: symbolize.
 //!
 //! In: an ELF file without unwind tables. Out: how many of its larger functions begin with `push rbp; mov rbp, rsp`.
-//! Nothing is decided by it: a stack is only short, not wrong, without frame pointers. The user is told why.
+//! Nothing is decided by it: a stack is only short, not wrong, without frame pointers. A message tells the user why.
 
 use object::{Architecture, Object, ObjectSection, ObjectSymbol, SymbolKind};
 

@@ -80,7 +80,7 @@ impl Functions {
     /// The kernel runs higher than its file says: moves its functions in this range. Their numbers do not change.
     ///
     /// # Errors
-    /// If they are then where others are, or beyond them.
+    /// If they would then overlap other functions, or come after them.
     pub fn slide(&mut self, (from, to): (u64, u64), by: u64) -> Result<()> {
         for function in self.list.iter_mut().filter(|it| it.image == 0 && (from..to).contains(&it.start)) {
             (function.start, function.end) = (function.start.wrapping_add(by), function.end.wrapping_add(by));

@@ -34,7 +34,7 @@ pub struct Gdb {
     is_running: bool,
     is_over: bool,
     /// The most bytes of memory in one reply.
-    pub most_bytes: u64,
+    pub max_bytes: u64,
 }
 
 impl Gdb {
@@ -63,7 +63,7 @@ impl Gdb {
             has_answered: false,
             is_running: false,
             is_over: false,
-            most_bytes: 0,
+            max_bytes: 0,
         };
         gdb.greet()?;
         Ok(gdb)
@@ -78,7 +78,7 @@ impl Gdb {
         let packet = supported[0].split(';').find_map(|word| word.strip_prefix("PacketSize="));
         let packet = packet.and_then(|size| u64::from_str_radix(size, 16).ok()).unwrap_or(1024);
         // Two digits for each byte, and the packet's frame.
-        self.most_bytes = ((packet.clamp(512, 0x1000) - 8) / 2) & !7;
+        self.max_bytes = ((packet.clamp(512, 0x1000) - 8) / 2) & !7;
         self.acknowledges = self.ask(&["QStartNoAckMode"])?[0] != "OK";
         // QEMU does not wait for acknowledgements: a new request is one.
         self.takes_several = !self.acknowledges || self.ask(&["qqemu.sstepbits"])?[0].contains("ENABLE");

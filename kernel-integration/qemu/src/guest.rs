@@ -40,7 +40,7 @@ struct Vcpu {
     was_in_long_mode: bool,
 }
 
-/// A machine behind a gdb stub.
+/// A machine that is reached through a gdb stub.
 pub struct Guest {
     gdb: Gdb,
     vcpus: Vec<Vcpu>,
@@ -107,7 +107,7 @@ impl Guest {
     /// # Errors
     /// If the connection ends.
     pub fn sample(&mut self, time: u64, is_asked: bool) -> Result<(Vec<Message>, Option<bool>)> {
-        let bytes = self.gdb.most_bytes;
+        let bytes = self.gdb.max_bytes;
         let first = self.vcpus.iter().flat_map(|Vcpu { thread, stack, .. }| {
             let stack = read_request(*stack, if *stack == 0 { 0 } else { bytes });
             [format!("Hg{thread}"), "g".to_owned(), format!("qThreadExtraInfo,{thread}"), stack]

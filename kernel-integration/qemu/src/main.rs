@@ -246,7 +246,7 @@ pub struct Attach {
     /// Ends after this time; without it, when the machine ends, or with Ctrl-C
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub duration: Option<f64>,
-    /// Ends when there are so many samples
+    /// Ends when there are this many samples
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub samples: Option<u64>,
 }

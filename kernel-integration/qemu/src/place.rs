@@ -92,9 +92,9 @@ impl Place {
         Ok(Self { file: file.to_owned(), entries, given, base, text, id, anchors, boots: vec![Outcome::default()] })
     }
 
-    /// Who looks for it, and compares so many pages of code at most.
-    pub fn finder(&self, most_pages: u64) -> Finder {
-        Finder::new(File::read(&self.entries), self.given, most_pages)
+    /// A finder of the kernel, which compares at most this many pages of code.
+    pub fn finder(&self, max_pages: u64) -> Finder {
+        Finder::new(File::read(&self.entries), self.given, max_pages)
     }
 
     /// The plugin's options.

@@ -49,7 +49,7 @@ pub struct Arguments {
     /// What has symbols.
     #[command(flatten)]
     pub given: Given,
-    /// With `by`: so many of each function
+    /// With `by`: this many of each function
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub top: usize,
     /// The report; without it, standard output

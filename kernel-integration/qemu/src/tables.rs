@@ -20,7 +20,7 @@ use std::fs;
 
 type Reader<'a> = EndianSlice<'a, LittleEndian>;
 
-/// A kernel has frame pointers if so many of 100 functions that build a frame use RBP for it.
+/// A kernel has frame pointers if this many of 100 functions that build a frame use RBP for it.
 const FRAME_POINTERS_PERCENT: usize = 50;
 /// A function has built a frame if its return address is further away than this: a pushed register or two.
 const MIN_FRAME: i64 = 24;

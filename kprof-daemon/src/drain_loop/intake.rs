@@ -5,7 +5,7 @@
 //!         └──── piece ────┘ piece   └──── piece ──┘ piece
 //! ```
 //!
-//! carry: the first bytes of a record that the read before cut; this read delivers the rest.
+//! carry: the first bytes of a record of which the previous read had only a part; this read delivers the rest.
 //!
 //! In: a source. Out: pieces of the buffer, one for each stream that was read. Runs in: user process. Bounded: a
 //! round ends after [`ROUND_BYTES`] even if more is available. The next round begins with another CPU.

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! In: bytes and the number of words before them. Out: [`Item`]s. Runs in: user process. These words have no positions,
-//! so they are counted from the first one that this session has read. Redox's ring may cut a record in the middle, so
+//! so they are counted from the first one that this session has read. Redox's ring may truncate a record, so
 //! that its length leads past the beginning of the next one. Such a record is skipped and counted, and so are words
 //! that belong to no record.
 
@@ -90,8 +90,8 @@ impl<'a> Iterator for RawRecords<'a> {
         let end = self.at + length;
         // If no record begins after this one but one begins inside it, the length is wrong.
         let leads_on = end <= count && (end == count || self.length(end).is_some());
-        if !leads_on && let Some(cut) = self.next_beginning(end.min(count)) {
-            return self.skip_to(cut, Why::Length).map(Item::Skipped);
+        if !leads_on && let Some(next) = self.next_beginning(end.min(count)) {
+            return self.skip_to(next, Why::Length).map(Item::Skipped);
         }
         if end > count {
             return None;
@@ -120,8 +120,8 @@ mod tests {
         let mut records = RawRecords::new(&data, 100);
         let Some(Item::Sample(first)) = records.next() else { panic!("no first sample") };
         assert_eq!((first.tsc, first.task, first.stack.iter().collect::<Vec<_>>()), (2, 3, vec![1, 4]));
-        let Some(Item::Skipped(cut)) = records.next() else { panic!("the cut one is not noticed") };
-        assert_eq!(cut, Skipped { from: 105, words: 3, why: Why::Length });
+        let Some(Item::Skipped(truncated)) = records.next() else { panic!("the truncated one is not noticed") };
+        assert_eq!(truncated, Skipped { from: 105, words: 3, why: Why::Length });
         let Some(Item::Sample(third)) = records.next() else { panic!("no third") };
         assert_eq!(third.stack.iter().collect::<Vec<_>>(), [21]);
         let Some(Item::Skipped(noise)) = records.next() else { panic!("the stray word is not noticed") };

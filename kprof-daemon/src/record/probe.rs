@@ -45,7 +45,7 @@ pub struct Probing {
 ///
 /// # Errors
 /// [`Failed`]: the places cannot be used, the kernel refuses a probe, the session's error, or why the command cannot be
-/// started. None of its probes is left in any case.
+/// started. Its probes are removed in every case.
 pub fn probe<S: System>(
     system: &mut S,
     wanted: &Record,

@@ -86,7 +86,7 @@ pub trait Source<S: System> {
     fn wait(&mut self, system: &mut S, limit: Duration) -> Result<Waited, Error>;
 
     /// The name of a task that no meta record has named.
-    fn task_name(&mut self, _system: &mut S, _context: u64) -> Option<Vec<u8>> {
+    fn task_name(&mut self, _system: &mut S, _task: u64) -> Option<Vec<u8>> {
         None
     }
 

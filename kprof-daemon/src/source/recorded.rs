@@ -1,4 +1,4 @@
-//! Recorded streams: files named `profiling-N.bin` as they were drained from a kernel, with `contexts.txt` in the same
+//! Recorded streams: files named `profiling-N.bin` as they were drained from a kernel, with `tasks.txt` in the same
 //! folder.
 //!
 //! In: one such file or the folder of them. Out: their bytes; the first word tells which layout they have. Runs in:
@@ -68,7 +68,7 @@ impl<S: System> Recorded<S> {
             Some(_) => return Err(malformed("it begins with neither a framed record nor one of Redox's raw records")),
             None => return Err(malformed("it is empty")),
         };
-        this.read_names(system, &folder.join("contexts.txt"))?;
+        this.read_names(system, &folder.join("tasks.txt"))?;
         Ok(this)
     }
 

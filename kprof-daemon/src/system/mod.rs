@@ -71,12 +71,12 @@ pub trait System {
     fn now(&mut self) -> Duration;
     /// The name that a Redox kernel has for a task, asked for by `call` on an open stream. `None` on other systems, and
     /// if the task has no name.
-    fn redox_task_name(&mut self, _stream: &mut Self::File, _context: u64) -> Option<Vec<u8>> {
+    fn redox_task_name(&mut self, _stream: &mut Self::File, _task: u64) -> Option<Vec<u8>> {
         None
     }
 }
 
-/// A write of so many bytes does not block if [`System::wait_writable`] has returned true: `PIPE_BUF` of Linux, see
+/// A write of this many bytes does not block if [`System::wait_writable`] has returned true: `PIPE_BUF` of Linux, see
 /// pipe(7).
 pub const PIPE_BYTES: usize = 4096;
 

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! write ─► sync ─► done
-//!   │ full: cut the half-written piece away ─► once a second again, until there is room or the session is to end
+//!   │ full: truncate to the last whole piece ─► once a second again, until there is room or the session is to end
 //! ```
 //!
 //! In: bytes of whole batches. Out: the same bytes on the disk, or in the pipe. Runs in: user process. Every wait is

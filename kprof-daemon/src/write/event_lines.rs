@@ -1,7 +1,7 @@
 //! The event lines of the text form.
 //!
 //! In: events, and the names of points and tasks. Out: whole lines, appended to a buffer. Runs in: user process. Unlike
-//! the lines of samples these are formatted in the plain way: events are rarer.
+//! the lines of samples these are formatted by `fmt`, because events are rarer.
 
 use crate::read::EventRecord;
 use kprof_format::event::{EventLine, address};

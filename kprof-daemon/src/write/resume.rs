@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn a_line_that_is_cut_by_the_end_of_what_was_read_is_read_whole_with_the_next_bytes() {
         let header = b"# kprof-profile 1\n# boot now\n".to_vec();
-        // More than the longest line is held when the line is cut.
+        // More than the longest line is held when the file is truncated.
         let filler = b"# marks and other lines that are in no batch\n".repeat(2 * LONGEST_LINE / 45);
         let before = [header, filler].concat();
         let file = with_last_batch(&before);

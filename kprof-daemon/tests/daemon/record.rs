@@ -53,7 +53,7 @@ fn a_failed_session_waits_for_the_command_and_stops_sampling() {
     let failed = run(&system, &["-o", OUTPUT, "--on-full", "stop", "--", "sh", "-c", &script]).0.unwrap_err();
     assert_eq!(failed.exit_code(), 125);
     assert!(failed.to_string().contains("the disk is full"), "{failed}");
-    assert!(done.exists(), "the command was left behind");
+    assert!(done.exists(), "the session has not waited for the command");
     assert!(!system.0.borrow().kernel.running, "sampling goes on");
 }
 

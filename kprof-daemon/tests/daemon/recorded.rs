@@ -108,8 +108,8 @@ fn the_binary_form_holds_the_same_in_two_fifths_of_the_bytes() {
     let (mut rest, mut delta) = (&bytes[..], Delta::default());
     let mut count = 0;
     while !rest.is_empty() {
-        let (chunk, behind) = Chunk::split(rest).unwrap();
-        rest = behind;
+        let (chunk, after) = Chunk::split(rest).unwrap();
+        rest = after;
         if chunk.kind != ChunkKind::Samples {
             continue;
         }

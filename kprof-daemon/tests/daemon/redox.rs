@@ -34,7 +34,7 @@ fn every_sample_of_the_real_dump_comes_out_in_the_order_of_its_cpu() {
     let mut system = Simulated::new(Kernel::new(&[], 1 << 10, 1), Box::new(on_pause));
     system.0.borrow_mut().redox = Some((0..3).map(|cpu| (cpu, data(&format!("profiling-{cpu}.bin")))).collect());
     // The kernel knows the names of only some tasks.
-    let names = String::from_utf8(data("contexts.txt")).unwrap();
+    let names = String::from_utf8(data("tasks.txt")).unwrap();
     let names = names.lines().filter_map(|line| {
         let (id, name) = line.split_once(' ')?;
         Some((u64::from_str_radix(id, 16).ok()?, name.as_bytes().to_vec()))

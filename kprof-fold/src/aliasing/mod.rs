@@ -83,27 +83,32 @@ impl std::fmt::Display for Verdict {
             Self::TooFew => write!(f, "too few samples to tell"),
             Self::InStep { parts } => write!(
                 f,
-                "FOUND: samples thinned by {parts} in {parts} ways disagree; the work goes in step with the ticks, so shares are \
-                 not those of time (interval random helps)"
+                "FOUND: the {parts} subsets with every {parts}th sample have different shares; the work goes in step with the \
+                 ticks, so shares are not those of time (interval random helps)"
             ),
             Self::Rhythm { ticks } => write!(
                 f,
-                "FOUND: gaps are fixed and the samples repeat every {ticks:.1} ticks, or a few times that: thinned so they \
-                 see other code; the work goes in step with the ticks, and shares are not those of time (interval random helps)"
+                "FOUND: intervals are fixed, and the samples repeat every {ticks:.1} ticks or a small multiple of it; the work \
+                 goes in step with the ticks, so shares are not those of time (interval random helps)"
             ),
             Self::Avoiding { deviations } => write!(
                 f,
-                "FOUND: gaps are fixed and a tick sees the place of the one before more seldom than by chance, by {deviations:.0} \
-                 standard deviations; the work goes in step with the ticks, and shares are not those of time (interval random \
-                 helps)"
+                "FOUND: intervals are fixed, and two successive samples are at the same place less often than by chance, by \
+                 {deviations:.0} standard deviations; the work goes in step with the ticks, so shares are not those of time \
+                 (interval random helps)"
             ),
             Self::FixedInterval { part } => write!(
                 f,
-                "NOT RULED OUT: {:.0} % of the gaps are multiples of one length; work in step with it is seen always or never \
-                 (interval random helps)",
+                "NOT RULED OUT: {:.0} % of the intervals are multiples of one length; work in step with them is sampled always \
+                 or never (interval random helps)",
                 part * 100.0
             ),
-            Self::None => write!(f, "none found; gaps vary, and the same samples thinned by 2 to 8 agree"),
+            Self::None => {
+                write!(
+                    f,
+                    "none found; intervals vary, and subsets with every 2nd to every 8th sample have the same shares"
+                )
+            }
         }
     }
 }
@@ -203,11 +208,11 @@ fn intervals(cpus: &[Vec<(u64, u64)>]) -> impl Iterator<Item = u64> {
 /// The most common interval: more intervals are within 4 % of it than of any other. The median would be wrong if many
 /// ticks are filtered, because it is then a multiple of the period.
 fn common_interval(cpus: &[Vec<(u64, u64)>]) -> u64 {
-    let mut intervals: Vec<u64> = intervals(cpus).filter(|gap| *gap > 0).collect();
+    let mut intervals: Vec<u64> = intervals(cpus).filter(|interval| *interval > 0).collect();
     intervals.sort_unstable();
     let (mut from, mut best) = (0, (0, 0));
-    for (to, gap) in intervals.iter().enumerate() {
-        while intervals[from] < gap - gap / 25 {
+    for (to, interval) in intervals.iter().enumerate() {
+        while intervals[from] < interval - interval / 25 {
             from += 1;
         }
         best = best.max((to - from, intervals[from + (to - from) / 2]));
@@ -216,12 +221,12 @@ fn common_interval(cpus: &[Vec<(u64, u64)>]) -> u64 {
 }
 
 fn fixed_part(cpus: &[Vec<(u64, u64)>], period: u64) -> f64 {
-    let is_multiple = |gap: &u64| {
-        let times = (*gap as f64 / period as f64).round().max(1.0);
-        (*gap as f64 - times * period as f64).abs() <= NEAR * period as f64
+    let is_multiple = |interval: &u64| {
+        let times = (*interval as f64 / period as f64).round().max(1.0);
+        (*interval as f64 - times * period as f64).abs() <= NEAR * period as f64
     };
-    let (all, fixed) =
-        intervals(cpus).fold((0u64, 0u64), |(all, fixed), gap| (all + 1, fixed + u64::from(is_multiple(&gap))));
+    let (all, fixed) = intervals(cpus)
+        .fold((0u64, 0u64), |(all, fixed), interval| (all + 1, fixed + u64::from(is_multiple(&interval))));
     fixed as f64 / all.max(1) as f64
 }
 
@@ -229,8 +234,8 @@ fn fixed_part(cpus: &[Vec<(u64, u64)>], period: u64) -> f64 {
 fn number(cpu: &[(u64, u64)], period: u64) -> Vec<(u64, u64)> {
     let (mut tick, mut before) = (0u64, None);
     let numbered = cpu.iter().map(|(tsc, place)| {
-        let gap = tsc.saturating_sub(*before.get_or_insert(*tsc));
-        tick += if before == Some(*tsc) { 0 } else { ((gap + period / 2) / period).max(1) };
+        let interval = tsc.saturating_sub(*before.get_or_insert(*tsc));
+        tick += if before == Some(*tsc) { 0 } else { ((interval + period / 2) / period).max(1) };
         before = Some(*tsc);
         (tick, *place)
     });
@@ -287,10 +292,10 @@ mod tests {
     }
 
     #[test]
-    fn gaps_are_fixed_where_they_are_multiples_of_one() {
+    fn intervals_are_fixed_where_they_are_multiples_of_one() {
         let cpu = |intervals: &[u64]| {
-            let ends = intervals.iter().scan(0, |tsc, gap| {
-                *tsc += gap;
+            let ends = intervals.iter().scan(0, |tsc, interval| {
+                *tsc += interval;
                 Some((*tsc, 0))
             });
             vec![[(0, 0)].into_iter().chain(ends).collect::<Vec<_>>()]

@@ -36,7 +36,7 @@ struct Side {
     unit: String,
     account: String,
     verdict: (&'static str, bool),
-    /// How exactly the weights are known; empty if nothing is compared.
+    /// How exact the weights are; empty if nothing is compared.
     run: Run,
 }
 

@@ -134,7 +134,7 @@ fn table(args: &Top, file: &str) -> Result<Screen, Error> {
     let (samples, lost) = (loaded.folded.samples(), loaded.lost);
     let function = |row: &crate::output::table::Row| {
         let name = loaded.folded.frames.name(row.frame).to_owned();
-        Function { name, all: (row.own, row.total), last: (0, 0) }
+        Function { name, all: (row.self_samples, row.total), last: (0, 0) }
     };
     let mut functions: Vec<Function> = crate::output::table::rows(&loaded.folded).iter().map(function).collect();
     let note = report::notes(&loaded.profile);

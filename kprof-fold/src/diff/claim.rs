@@ -40,7 +40,7 @@ impl std::str::FromStr for Claim {
         }
         let left = left.trim();
         let (kind, pattern) = match left.split_once(char::is_whitespace) {
-            Some(("self", pattern)) => (Kind::Own, pattern.trim_start()),
+            Some(("self", pattern)) => (Kind::SelfSamples, pattern.trim_start()),
             Some(("total", pattern)) => (Kind::Total, pattern.trim_start()),
             _ => (Kind::Total, left),
         };

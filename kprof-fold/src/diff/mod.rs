@@ -29,7 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Samples in which the function is innermost.
-    Own,
+    SelfSamples,
     /// Samples in whose stack the function is.
     Total,
     /// Samples whose stack begins with this path from the root.
@@ -40,7 +40,7 @@ impl Kind {
     /// The word for this kind of row in the output.
     pub fn word(self) -> &'static str {
         match self {
-            Self::Own => "self",
+            Self::SelfSamples => "self",
             Self::Total => "total",
             Self::Subtree => "subtree",
         }
@@ -192,7 +192,7 @@ fn counts(folded: &Folded, subtrees: bool) -> Counts {
     let mut counts = Counts::new();
     for row in table::rows(folded) {
         let name = unify(folded.frames.name(row.frame));
-        *counts.entry((Kind::Own, name.clone())).or_default() += row.own;
+        *counts.entry((Kind::SelfSamples, name.clone())).or_default() += row.self_samples;
         *counts.entry((Kind::Total, name)).or_default() += row.total;
     }
     if subtrees {

@@ -133,7 +133,7 @@ impl Run {
 /// The rows to which a stack belongs, each once. `names` are outermost first.
 fn keys(names: &[String], subtrees: bool) -> BTreeSet<(Kind, String)> {
     let mut keys: BTreeSet<_> = names.iter().map(|name| (Kind::Total, name.clone())).collect();
-    keys.extend(names.last().map(|name| (Kind::Own, name.clone())));
+    keys.extend(names.last().map(|name| (Kind::SelfSamples, name.clone())));
     if subtrees {
         keys.extend((1..=names.len().min(MAX_PATH)).map(|length| (Kind::Subtree, names[..length].join(";"))));
     }

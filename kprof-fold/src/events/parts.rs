@@ -54,7 +54,7 @@ impl EventTally {
             let is_scaled = of_cpu.is_sampled && !is_free && all.sum > 0.0;
             let scale = if is_scaled { total.saturating_sub(beside) as f64 / all.sum } else { 1.0 };
             let rows = of_cpu.chosen.iter().map(|(key, sum)| (*key, sum.amount(of_hits)));
-            let most = if of_hits { of_cpu.most_hits } else { of_cpu.mean_distance as f64 };
+            let most = if of_hits { of_cpu.max_hits } else { of_cpu.mean_distance as f64 };
             Part { scale, is_scaled, is_sampled: of_cpu.is_sampled, most, all, counts: listed(rows) }
         };
         self.cpus.iter().map(part).collect()

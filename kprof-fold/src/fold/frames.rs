@@ -231,9 +231,9 @@ impl Frames {
         let shared = names.iter().fold(first.len(), |shared, name| shared.min(same(name)));
         let key = |name: &[u8]| {
             let mut key = [0; 16];
-            let behind = &name[shared..];
-            let len = behind.len().min(key.len());
-            key[..len].copy_from_slice(&behind[..len]);
+            let suffix = &name[shared..];
+            let len = suffix.len().min(key.len());
+            key[..len].copy_from_slice(&suffix[..len]);
             u128::from_be_bytes(key)
         };
         let keys: Vec<u128> = names.iter().map(|name| key(name)).collect();
@@ -246,8 +246,8 @@ impl Frames {
         for name in order {
             let text = names[name];
             let before = |open: &usize| {
-                let behind = text.strip_prefix(names[*open]);
-                behind.is_none_or(|behind| behind.first().is_some_and(|byte| *byte > b';'))
+                let suffix = text.strip_prefix(names[*open]);
+                suffix.is_none_or(|suffix| suffix.first().is_some_and(|byte| *byte > b';'))
             };
             while let Some(done) = open.pop_if(|open| before(open)) {
                 ranks[done].inner = take();

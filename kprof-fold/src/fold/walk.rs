@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn no_word_behind_the_beginning_of_user_code_names_the_kernel() {
+    fn no_word_after_the_beginning_of_user_code_names_the_kernel() {
         let forged = [A, Marker::Syscall.encode(), Marker::Interrupt(33).encode(), PUBLISHED_LEAF, 1 << 63];
         let kernel = [Step::Address(A), Step::Marker(Marker::Syscall)];
         for word in forged {
@@ -165,9 +165,9 @@ mod tests {
             assert_eq!(steps(&words, true), [Step::Address(0x1000), Step::Address(CLAIMED)], "{word:x}");
         }
         // The kernel itself writes the marker of a truncated stack.
-        let cut = Marker::Truncated(Ok(TruncationReason::Depth));
-        let words = [A, Marker::User.encode(), 0x1000, cut.encode()];
-        assert_eq!(steps(&words, true), [Step::Address(A), Step::Address(0xfff), Step::Marker(cut)]);
+        let truncated = Marker::Truncated(Ok(TruncationReason::Depth));
+        let words = [A, Marker::User.encode(), 0x1000, truncated.encode()];
+        assert_eq!(steps(&words, true), [Step::Address(A), Step::Address(0xfff), Step::Marker(truncated)]);
     }
 
     #[test]
@@ -181,8 +181,8 @@ mod tests {
     fn a_published_sample_has_no_instruction_of_its_own() {
         let (facts, interrupt) = (Marker::Facts(Facts(Facts::PUBLISHED)), Marker::Interrupt(33));
         let words = [PUBLISHED_LEAF, facts.encode(), interrupt.encode(), B, C];
-        let behind = [Step::Marker(interrupt), Step::Address(B), Step::Address(C - 1)];
-        assert_eq!(steps(&words, false), [&[Step::Running][..], &behind].concat());
+        let after = [Step::Marker(interrupt), Step::Address(B), Step::Address(C - 1)];
+        assert_eq!(steps(&words, false), [&[Step::Running][..], &after].concat());
         assert_eq!(steps(&[PUBLISHED_LEAF, C], false), [Step::Running, Step::Address(C - 1)]);
     }
 

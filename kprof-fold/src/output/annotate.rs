@@ -38,7 +38,7 @@ pub struct Style<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Samples {
     /// Those in which it is innermost.
-    pub own: u64,
+    pub self_samples: u64,
     /// Those in whose stack it is.
     pub total: u64,
 }
@@ -47,7 +47,7 @@ impl std::ops::Add for Samples {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        Self { own: self.own + other.own, total: self.total + other.total }
+        Self { self_samples: self.self_samples + other.self_samples, total: self.total + other.total }
     }
 }
 
@@ -96,7 +96,8 @@ pub fn collect(
     let function = function.among(&known);
     for (stack, samples) in counts {
         stacks.words(stack, &mut words);
-        let mut one = Sample { samples, innermost: true, own: false, lines: BTreeSet::new(), places: BTreeSet::new() };
+        let mut one =
+            Sample { samples, innermost: true, is_self: false, lines: BTreeSet::new(), places: BTreeSet::new() };
         walk(&words, user, |step| match step {
             Step::Address(address) => {
                 for (name, line) in frames.get(&address).into_iter().flatten().flatten() {
@@ -111,7 +112,7 @@ pub fn collect(
             Step::Running => one.innermost = false,
             Step::Candidate { .. } | Step::Marker(_) => {}
         });
-        found.all.own += if one.own { samples } else { 0 };
+        found.all.self_samples += if one.is_self { samples } else { 0 };
         found.all.total += if one.places.is_empty() { 0 } else { samples };
     }
     found.known = known;
@@ -131,16 +132,16 @@ fn named(symbols: &Symbols, address: u64) -> Option<Named> {
 struct Sample {
     samples: u64,
     innermost: bool,
-    own: bool,
+    is_self: bool,
     lines: BTreeSet<Location>,
     places: BTreeSet<u64>,
 }
 
 impl Lines {
     fn add(&mut self, one: &mut Sample, address: u64, line: Option<Location>) {
-        let own = if one.innermost { one.samples } else { 0 };
-        one.own |= one.innermost;
-        let samples = |is_new| Samples { own, total: if is_new { one.samples } else { 0 } };
+        let self_samples = if one.innermost { one.samples } else { 0 };
+        one.is_self |= one.innermost;
+        let samples = |is_new| Samples { self_samples, total: if is_new { one.samples } else { 0 } };
         let place = self.places.entry(address).or_default();
         *place = *place + samples(one.places.insert(address));
         let Some(line) = line.filter(|line| line.line > 0) else { return };
@@ -162,7 +163,7 @@ pub fn text(found: &Lines, symbols: &Symbols, profile: &Profile, style: Style<'_
     for name in &found.functions {
         let _ = writeln!(text, "{name}");
     }
-    let _ = writeln!(text, "{} {unit} innermost, {} anywhere in the stack", found.all.own, found.all.total);
+    let _ = writeln!(text, "{} {unit} innermost, {} anywhere in the stack", found.all.self_samples, found.all.total);
     let code = found.code(symbols);
     if !style.instructions {
         let files: BTreeSet<&str> = found.lines.keys().map(|place| &place.file[..]).collect();
@@ -217,7 +218,7 @@ impl Lines {
             before = Some(line);
             let (own, total) = lines.get(&line).map_or_else(Default::default, |samples| {
                 let shown = |part| format!("{:.2}", self.percent(part));
-                (shown(samples.own), shown(samples.total))
+                (shown(samples.self_samples), shown(samples.total))
             });
             let _ = writeln!(text, "{own:>8} {total:>8} {line:>6}  {}", words.flatten().map_or("", String::as_str));
             self.instructions(&Location { file: file.to_owned(), line }, code, text);
@@ -256,7 +257,7 @@ impl Lines {
     fn row(&self, line: &code::Line, space: &str, text: &mut String) {
         let shown =
             |part: u64| if line.samples.total > 0 { format!("{:.2}", self.percent(part)) } else { String::new() };
-        let (own, total) = (shown(line.samples.own), shown(line.samples.total));
+        let (own, total) = (shown(line.samples.self_samples), shown(line.samples.total));
         let _ = writeln!(text, "{own:>8} {total:>8}{space} {:x}  {}", line.address, line.text);
     }
 }

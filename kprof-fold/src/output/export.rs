@@ -17,7 +17,7 @@ pub mod pprof;
 pub mod speedscope;
 pub mod values;
 
-use crate::gaps::Gaps;
+use crate::intervals::Intervals;
 use crate::output::folded::{LOST, LOST_ANYWHERE};
 use crate::output::lockups;
 use crate::profile::Profile;
@@ -150,7 +150,7 @@ impl<'a> Input<'a> {
         Self {
             tracks,
             places,
-            period_ns: rate_hz.map_or_else(|| middle_gap_ns(tracks, tsc_hz), |hz| 1_000_000_000 / hz).max(1),
+            period_ns: rate_hz.map_or_else(|| middle_interval_ns(tracks, tsc_hz), |hz| 1_000_000_000 / hz).max(1),
             name: visible(name).into_owned(),
             kernel: visible(kernel).into_owned(),
             arch: visible(arch).into_owned(),
@@ -235,13 +235,13 @@ fn marks(profile: &Profile) -> Vec<Mark> {
 }
 
 /// The median of the times between two samples of a CPU, for profiles that do not contain their rate.
-fn middle_gap_ns(tracks: &Tracks, tsc_hz: f64) -> u64 {
-    let mut gaps = Gaps::default();
+fn middle_interval_ns(tracks: &Tracks, tsc_hz: f64) -> u64 {
+    let mut intervals = Intervals::default();
     for track in &tracks.tracks {
         let mut before = None;
         for sample in track.samples() {
-            before.replace(sample.tsc).into_iter().for_each(|before| gaps.add(sample.tsc - before));
+            before.replace(sample.tsc).into_iter().for_each(|before| intervals.add(sample.tsc - before));
         }
     }
-    gaps.middle().map_or(1_000_000, |gap| (gap / tsc_hz * 1e9) as u64)
+    intervals.middle().map_or(1_000_000, |interval| (interval / tsc_hz * 1e9) as u64)
 }

@@ -8,7 +8,7 @@ pub mod json;
 
 use crate::account::Account;
 use crate::aliasing::Verdict;
-use crate::gaps::Gaps;
+use crate::intervals::Intervals;
 use crate::output::{lockups, time};
 use crate::overview::{CHECKED, Overview};
 use crate::profile::{Counters, Profile};
@@ -99,7 +99,7 @@ pub fn text(
         }
     }
     tasks(overview, &mut text);
-    intervals(&overview.gaps, tsc_hz, &mut text);
+    intervals(&overview.intervals, tsc_hz, &mut text);
     let part =
         if is_part { format!(" (looked at: the first {CHECKED} kernel samples of each CPU)") } else { String::new() };
     let _ = writeln!(text, "aliasing: {aliasing}{part}");
@@ -137,16 +137,17 @@ fn tasks(overview: &Overview, text: &mut String) {
     }
 }
 
-fn intervals(gaps: &Gaps, tsc_hz: Option<f64>, text: &mut String) {
-    let Some(middle) = gaps.middle().filter(|_| gaps.len() >= 10).map(|middle| middle.max(1.0)) else { return };
+fn intervals(all: &Intervals, tsc_hz: Option<f64>, text: &mut String) {
+    let Some(middle) = all.middle().filter(|_| all.len() >= 10).map(|middle| middle.max(1.0)) else { return };
     let shown = |ticks: f64| match tsc_hz {
         Some(hz) => format!("{:.1} us", ticks * 1e6 / hz),
         None => format!("{ticks:.0} ticks"),
     };
-    let _ = writeln!(text, "gaps between samples of one CPU: {} of them, the middle one {}", gaps.len(), shown(middle));
+    let _ =
+        writeln!(text, "intervals between samples of one CPU: {} of them, the middle one {}", all.len(), shown(middle));
     let mut bars = [0u64; BARS + 1];
-    for (gap, count) in gaps.iter() {
-        let bar = gap * BARS as f64 / (2.0 * middle);
+    for (interval, count) in all.iter() {
+        let bar = interval * BARS as f64 / (2.0 * middle);
         bars[(bar as usize).min(BARS)] += count;
     }
     let most = bars.iter().copied().max().unwrap_or(1).max(1);

@@ -21,11 +21,12 @@ use std::io::{self, Write};
 /// By what the functions are sorted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Sort {
-    /// Two tables: by own time, then by total time.
+    /// Two tables: by self time, then by total time.
     #[default]
     Both,
     /// Samples in which the function is innermost.
-    Own,
+    #[value(name = "self")]
+    SelfSamples,
     /// Samples in whose stack the function stands.
     Total,
     /// The function's name.
@@ -157,10 +158,10 @@ fn groups(input: Input<'_>, style: &Style, by: &str, text: &mut String) {
 fn sort(input: Input<'_>, rows: &mut [Row], by: Sort) {
     let name = |row: &Row| input.folded.frames.name(row.frame);
     match by {
-        Sort::Own | Sort::Both => {}
-        Sort::Total => {
-            rows.sort_by(|a, b| b.total.cmp(&a.total).then(b.own.cmp(&a.own)).then_with(|| name(a).cmp(name(b))))
-        }
+        Sort::SelfSamples | Sort::Both => {}
+        Sort::Total => rows.sort_by(|a, b| {
+            b.total.cmp(&a.total).then(b.self_samples.cmp(&a.self_samples)).then_with(|| name(a).cmp(name(b)))
+        }),
         Sort::Name => rows.sort_by(|a, b| name(a).cmp(name(b))),
     }
 }
@@ -172,8 +173,8 @@ fn table(input: Input<'_>, style: &Style, rows: &mut Vec<Row>, text: &mut String
     let _ = writeln!(text, "\n   self %  total %      self     total  function");
     let percent = |part: u64| part as f64 * 100.0 / all.max(1) as f64;
     for row in rows.iter() {
-        let (own, total, name) = (percent(row.own), percent(row.total), input.folded.frames.name(row.frame));
-        let _ = writeln!(text, "{own:8.2} {total:8.2} {:>9} {:>9}  {name}", row.own, row.total);
+        let (own, total, name) = (percent(row.self_samples), percent(row.total), input.folded.frames.name(row.frame));
+        let _ = writeln!(text, "{own:8.2} {total:8.2} {:>9} {:>9}  {name}", row.self_samples, row.total);
     }
     if input.lost > 0 {
         let part = percent(input.lost);

@@ -1,9 +1,9 @@
 //! By which instructions a function is left. Stage: probes, second.
 //!
 //! In: a function, and the constant data of its file. Out: the offsets of all instructions that leave it, or the reason
-//! why not all of them are known. Runs on the host. Never leaves out a way: every instruction is followed to the next
-//! ones, jump tables are read, and a function with code that is not reached in this way is refused, because something
-//! leads there that is not understood.
+//! why not all of them are known. Runs on the host. Never misses a path: every instruction is followed to the next
+//! ones, and jump tables are read. A function with code that is not reached so is refused, because the control flow to
+//! that code is not understood.
 
 use super::body::{Body, target};
 use super::refusal::Refusal;

@@ -3,7 +3,7 @@
 //!
 //! In: names, code, DWARF and calls of all functions. Out: the handlers, and what they may execute: all that they call,
 //! the functions that call them, and what those may call before. Runs on the host. A call through a pointer is not
-//! followed, so the functions with such calls are told.
+//! followed, so the functions with such calls are reported.
 //!
 //! A probe in the path to kprof's breakpoint handler would cause a breakpoint before that handler has run, and so on
 //! without end. A probe in an NMI handler would end the NMI at the return from the breakpoint. What a caller does after

@@ -46,9 +46,9 @@ pub fn read<C: Consumer>(
         needs = HEADER_BYTES;
         match Chunk::split(&buffer[at..]) {
             Ok((chunk, rest)) => {
-                let behind = buffer.len() - rest.len();
+                let after = buffer.len() - rest.len();
                 take(ingest, &chunk, place);
-                at = behind;
+                at = after;
             }
             Err(BadChunk::Incomplete { needs_bytes }) if !ended => needs = needs_bytes,
             Err(BadChunk::Kind { bytes, .. }) => at += bytes,

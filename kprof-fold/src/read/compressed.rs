@@ -40,7 +40,7 @@ impl<R: Read> Read for Hinted<R> {
         self.1.read(buffer).map_err(|error| {
             let tool = self.0;
             let todo = format!("`{tool} -dc FILE | kprof-fold ... -` reads what comes before the damage");
-            io::Error::new(error.kind(), format!("{tool}: {error} (damaged or cut; {todo})"))
+            io::Error::new(error.kind(), format!("{tool}: {error} (damaged or truncated; {todo})"))
         })
     }
 }

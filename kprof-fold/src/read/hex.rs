@@ -118,8 +118,8 @@ fn hex64_padded(field: &[u8]) -> Result<u64, BadNumber> {
 /// A number of 16 digits, and the text after the one space that follows it; `None` for anything else.
 #[inline]
 pub fn sixteen_and_space(text: &[u8]) -> Option<(u64, &[u8])> {
-    let (sixteen, behind) = text.split_first_chunk::<16>()?;
-    Some((hex16(sixteen)?, behind.strip_prefix(b" ")?))
+    let (sixteen, after) = text.split_first_chunk::<16>()?;
+    Some((hex16(sixteen)?, after.strip_prefix(b" ")?))
 }
 
 /// A number of up to 16 digits, and the text after the one space that follows it; `None` for anything else, which
@@ -151,16 +151,16 @@ impl Iterator for Addresses<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         let rest = self.0?;
         // Nearly every address has 16 digits.
-        if let Some((sixteen, behind)) = rest.split_first_chunk::<16>()
+        if let Some((sixteen, after)) = rest.split_first_chunk::<16>()
             && let Some(value) = hex16(sixteen)
         {
-            match behind.split_first() {
+            match after.split_first() {
                 None => {
                     self.0 = None;
                     return Some(Ok(value));
                 }
-                Some((b' ', behind)) => {
-                    self.0 = Some(behind);
+                Some((b' ', after)) => {
+                    self.0 = Some(after);
                     return Some(Ok(value));
                 }
                 _ => {}
@@ -222,13 +222,13 @@ mod tests {
             {
                 let mut digits = text.as_bytes().to_vec();
                 digits.iter_mut().skip(at).take(1).for_each(|digit| *digit = byte);
-                for behind in [&b"x"[..], b"12345678 and more"] {
-                    let line = [&digits[..], b" ", behind].concat();
+                for after in [&b"x"[..], b"12345678 and more"] {
+                    let line = [&digits[..], b" ", after].concat();
                     let space = line.iter().position(|byte| *byte == b' ').expect("there is one");
                     let (number, rest) = (hex64(&line[..space]), &line[space + 1..]);
                     if let Some(found) = number_and_space(&line) {
                         assert_eq!((Ok(found.0), found.1), (number, rest), "{line:?}");
-                    } else if behind.len() > 8 && space <= 16 {
+                    } else if after.len() > 8 && space <= 16 {
                         assert!(number.is_err(), "{line:?}");
                     }
                 }

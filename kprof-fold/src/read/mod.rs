@@ -128,7 +128,7 @@ fn read_text<C: Consumer>(
                 let (file, number) = (&ingest.file, ingest.line);
                 ingest
                     .problems
-                    .add(Kind::Note, || format!("{file}:{number}: the last line has no line end; it may be cut"));
+                    .add(Kind::Note, || format!("{file}:{number}: the last line has no line end; it may be truncated"));
             }
             Block::TooLong(bytes) => ingest.too_long(bytes),
             Block::End => return Ok(()),

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn user_addresses_of_known_contexts_are_told_apart() {
+    fn user_addresses_of_known_tasks_are_told_apart() {
         let mut users = Users::default();
         let (from, to) = users.add("init").expect("there is room");
         assert_ne!(users.add("sh"), Some((from, to)));

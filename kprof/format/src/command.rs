@@ -16,7 +16,7 @@ pub use probe::{ProbePlaces, Removed};
 pub const MAX_HZ: u32 = 20_000;
 /// The highest rate, also with `force`.
 pub const MAX_HZ_BY_FORCE: u32 = 100_000;
-/// The greatest `depth` in frames. A sample with so many frames still fits in a record.
+/// The greatest `depth` in frames. A sample with this many frames still fits in a record.
 pub const MAX_DEPTH: u16 = 250;
 /// A longer `wait` is shortened to this many milliseconds.
 pub const MAX_WAIT_MS: u64 = 60_000;

@@ -5,7 +5,7 @@
 
 use crate::table::table;
 
-/// The handler's own cost is measured on one tick of so many. The counters `self-tsc` and `self-cycles` are multiplied
+/// The self cost is measured on one tick of this many. The counters `self-tsc` and `self-cycles` are multiplied
 /// by it already.
 pub const TICKS_A_MEASUREMENT: u64 = 64;
 

@@ -34,7 +34,7 @@ pub enum PointState {
     Off,
     /// Number, total weight and histogram are counted.
     Count,
-    /// They are counted, and one of so many has a record with its stack.
+    /// They are counted, and one of this many has a record with its stack.
     Every(u64),
     /// They are counted, and have a record by chance: on average one in so much weight (Poisson).
     ByWeight(u64),

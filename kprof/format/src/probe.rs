@@ -135,7 +135,7 @@ pub fn lines(text: &str) -> impl Iterator<Item = Result<Line<'_>, BadLine>> {
             None => return None,
         };
         let read = match (number, line.strip_suffix('\n')) {
-            (_, None) if !line.is_empty() => Err("a line end: the file is cut off"),
+            (_, None) if !line.is_empty() => Err("a line end: the file is truncated"),
             (_, line) => one(number, line.unwrap_or_default(), &mut last_address),
         };
         has_failed = read.is_err();
@@ -252,7 +252,7 @@ mod tests {
             ("1000 -1 f\n", 4, "exits"),
             ("ffffffffffffffff 1 f\n", 4, "exits"),
             ("1000 1 f\n1000 1 g\n", 5, "above"),
-            ("1000 1 f\n2000 1 g", 5, "cut off"),
+            ("1000 1 f\n2000 1 g", 5, "truncated"),
             ("1000 1 a\u{1b}b\n", 4, "control"),
             ("1000 1 f\r\n", 4, "control"),
             ("# something\n", 4, "ADDRESS"),

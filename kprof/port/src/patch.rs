@@ -83,7 +83,7 @@ impl PhysicalMap {
     /// The address at which the code at `address` can be written.
     ///
     /// # Safety
-    /// `top` is the physical address of page tables of so many levels, which can be read as `at` says.
+    /// `top` is the physical address of page tables of this many levels, which can be read as `at` says.
     unsafe fn alias(&self, top: u64, levels: u32, address: u64) -> Result<u64, NotWritten> {
         // SAFETY: the caller's promise.
         let find = |address| unsafe { self.find(top, levels, address) };

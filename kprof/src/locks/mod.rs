@@ -3,15 +3,16 @@
 //! In: the calls of a raw lock of `lock_api`. Out: the same calls of the inner lock; hits of the points `lock.wait`,
 //! `lock.hold` and `try_lock.failed`. Runs in: wherever the kernel locks, with interrupts off or on, never in an NMI. A
 //! lock that is free is taken by the inner lock's `try_lock`, with nothing more. A release is one load and a branch
-//! more. Only who must wait reads the clock. Nothing here allocates, waits for anything but the inner lock, or takes a
+//! more. Only a caller that must wait reads the clock. Nothing here allocates, waits for anything but the inner lock, or takes a
 //! lock of the kernel. The calls themselves are in the files beside this one, by trait.
 //!
 //! Each release charges its holder with the time that all waiters have waited since the release before. So the time
 //! between a release and the moment when a waiter has the lock counts for the next holder, and every nanosecond of
-//! `lock.wait` is one of `lock.hold`. The waiter hits its point while it holds the lock, because its stack is that of
-//! its wait only there. The holder hits its point after the release, with the same stack: so the lock is not held
-//! longer, except for the charge itself, which is one look at the clock and one exchange. After each of these calls the
-//! caller keeps its frame: a call at the end of a function would be a jump, and the function not on the stack.
+//! `lock.wait` is one of `lock.hold`. The waiter hits its point when it has just taken the lock, because its stack still
+//! shows where it waited. The holder hits its point after the release, with the same stack: so the lock is not held
+//! longer, except for the charge itself, which is one read of the clock and one exchange. After each of these calls the
+//! caller keeps its frame: a call at the end of a function would be compiled to a jump, and the function would be
+//! missing from the stack.
 //!
 //! A wait that is given up is charged in the same way: to the holders that release meanwhile, and the rest to the next
 //! one. If nobody holds the lock at its end, no holder has caused the rest, and the waiter is charged with it.
@@ -114,13 +115,13 @@ impl<R, K: Profiled, const NAMES_HOLDER: bool> RawLock<R, K, NAMES_HOLDER> {
         let begun = now_ns(instance);
         let others = self.waited.begin(begun);
         let is_taken = lock(&self.inner);
-        // Not before the begin, should this CPU be another one than before.
+        // If the thread has moved to a CPU whose clock is behind, the end would be before the begin.
         let ended = self.waited.end(now_ns(instance).max(begun));
         let (ns, address) = (ended - begun, self.address());
         handle(instance, &WAIT, ns, &[address, others], WAIT.state_word(), own_frame());
         if !is_taken {
             handle(instance, &FAILED, ns, &[address], FAILED.state_word(), own_frame());
-            // A holder is charged at its release. Without a holder nobody else would be.
+            // Nobody holds the lock, so no release will charge the rest.
             if !is_locked(&self.inner)
                 && let Some(ns) = self.waited.take_rest()
             {

@@ -11,7 +11,7 @@
 use super::owner::OwnerWord;
 use crate::sync::{AtomicU64, Ordering};
 
-/// The border between two records: a position, and the number of records before it since boot.
+/// The boundary between two records: a position, and the number of records before it since boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Border {
     pub(crate) position: u64,

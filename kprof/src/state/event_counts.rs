@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn each_context_has_its_counts_and_they_are_taken_once() {
+    fn each_task_has_its_counts_and_they_are_taken_once() {
         let events = Events::new();
         for (event, task) in [(Event::ContextSwitch, 7), (Event::PageFault, 9), (Event::PageFault, 7)] {
             events.add(event, Some(task));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn contexts_without_a_place_share_one_and_places_are_used_again() {
+    fn tasks_without_a_place_share_one_and_places_are_used_again() {
         let events = Events::new();
         (0..100).for_each(|task| events.add(Event::Interrupt, Some(task)));
         let first = taken(&events);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_or_given_to_another_context_while_it_is_taken() {
+    fn nothing_is_lost_or_given_to_another_task_while_it_is_taken() {
         const ROUNDS: u64 = if cfg!(miri) { 50 } else { 20_000 };
         let (events, done) = (Events::new(), AtomicU64::new(0));
         let mut all = std::collections::HashMap::<u64, u64>::new();

@@ -1,4 +1,4 @@
-//! By what the handler measures its own cost: the clock, the cycle counter, or nothing.
+//! By what the self cost is measured: the clock, the cycle counter, or nothing.
 //!
 //! In: the kernel's choices, and whether the counter counts on a CPU; the counts before and after a handler. Out: the
 //! counters that are shown, of which each has one unit. Runs in: `register` decides; the handler adds; ordinary code

@@ -83,7 +83,7 @@ pub(crate) struct HandlerPart {
     pub(crate) before: FrameCache,
     /// Where the walk of an idle task writes its words, which are never read.
     pub(crate) scratch: [AtomicU64; SCRATCH_WORDS],
-    /// By what the handler measures its own cost.
+    /// By what the self cost is measured.
     pub(crate) self_cost: SelfCost,
 }
 

@@ -76,7 +76,7 @@ impl TaskTimes {
         interrupts::without(|| work(&mut self.times.lock()))
     }
 
-    /// The task is created during the watch that began then.
+    /// The task is created. `watch` is the time at which the present watch began.
     pub(crate) fn create(&self, watch: u64) {
         self.with(|times| times.begin(watch, NOTHING));
     }

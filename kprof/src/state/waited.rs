@@ -66,8 +66,9 @@ impl Waited {
         self.0.fetch_add(one_from(now_ns), Ordering::Relaxed) & COUNT
     }
 
-    /// A wait ends. Returns when: later than now, if nobody else waits and more was charged until now than was waited.
-    /// This is so if the clock of a holder is ahead of this one, or if it was read a little later than it seems.
+    /// Ends a wait, and returns its end. If nobody else waits and holders were charged with more time than was waited
+    /// until now, the end is later than `now_ns` by the difference. That happens if a holder's clock is ahead of this
+    /// one, or if a holder has read its clock after `now_ns` was read.
     pub(crate) fn end(&self, now_ns: u64) -> u64 {
         loop {
             let word = self.0.load(Ordering::Relaxed);
@@ -89,7 +90,7 @@ impl Waited {
             let word = self.0.load(Ordering::Relaxed);
             let waiters = word & COUNT;
             let ns = waiters.wrapping_mul(now_ns).wrapping_sub(word >> COUNT_BITS) & SUM;
-            // Below 0 if more was charged than was waited by this clock: a later release charges less.
+            // A negative sum means that more was charged than was waited by this clock. A later release charges less.
             if ns == 0 || ns & NEGATIVE != 0 {
                 return None;
             }
@@ -100,8 +101,8 @@ impl Waited {
         }
     }
 
-    /// Takes the time that nobody was charged with, if nobody waits. `None` if there is none, or if another wait or
-    /// charge comes between: then that one goes on with it.
+    /// Takes the time that was not charged to anybody, if nobody waits. `None` if there is none, or if another wait or
+    /// charge has changed the word meanwhile: it then also accounts for this time.
     pub(crate) fn take_rest(&self) -> Option<u64> {
         let word = self.0.load(Ordering::Relaxed);
         let rest = (word >> COUNT_BITS).wrapping_neg() & SUM;
@@ -163,7 +164,7 @@ mod tests {
         assert_eq!(waited.charge(110), Some(Charge { ns: 10, waiters: 1 }), "nothing is lost by it");
         assert_eq!(waited.end(105), 110, "the waiter's clock is behind the holder's");
         assert!(waited.is_settled());
-        // Two wait, and the one that ends first is behind: the next charge is the smaller for it.
+        // Two wait, and the clock of the one that ends first is behind, so the next charge is smaller.
         assert_eq!((waited.begin(200), waited.begin(200)), (0, 1));
         assert_eq!(waited.charge(250), Some(Charge { ns: 100, waiters: 2 }));
         assert_eq!(waited.end(240), 240);

@@ -127,9 +127,9 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     #[inline(never)]
     fn unmarked_entry(&self, address: u64, frame: u64) -> Stop {
         match self.kernel.caller_entry_frame(address, frame) {
-            Some(border) => {
-                let saved = Saved::At { address: border.saved_at, fp: border.fp };
-                Stop::Entry { marker: word_of(border.marker), saved }
+            Some(entry) => {
+                let saved = Saved::At { address: entry.saved_at, fp: entry.fp };
+                Stop::Entry { marker: word_of(entry.marker), saved }
             }
             None => Stop::Truncated(TruncationReason::Entry),
         }

@@ -8,7 +8,7 @@ use core::hint::black_box;
 
 use crate::log;
 
-/// Of so many allocations one is forgotten.
+/// Of this many allocations one is forgotten.
 const ONE_OF: u64 = 100;
 
 /// Makes a hundred times `rounds` blocks of 64 to 8 Ki bytes, and forgets `rounds` of them.

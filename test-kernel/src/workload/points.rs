@@ -19,7 +19,7 @@ static MEASURED: Point = Point::new("measured.hit", Unit::Count);
 /// Two threads that do not exist.
 static THREADS: [TaskTimes; 2] = [TaskTimes::new(), TaskTimes::new()];
 
-/// The stack of a hit has so many frames, up to the entry of the system call.
+/// The stack of a hit has this many frames, up to the entry of the system call.
 pub const FRAMES: usize = 16;
 
 /// Measures `rounds` hits in each state.
@@ -87,7 +87,7 @@ pub fn frames(is_meant: impl Fn(&Event) -> bool) -> Option<usize> {
     found
 }
 
-/// Calls `measured` so many frames deeper.
+/// Calls `measured` this many frames deeper.
 #[inline(never)]
 pub fn below(frames: usize, weight: u64, measured: fn(u64) -> u64) -> u64 {
     match frames {
@@ -148,7 +148,7 @@ pub fn whole(sum: i64, rounds: u64) -> i64 {
 /// The instructions of `work`. Those of the measurement are measured without it, and subtracted.
 #[inline(always)]
 pub fn spent(work: impl FnOnce()) -> u64 {
-    // SAFETY: RDTSC has no effect. Each time is whole before the next is read, or part of this would be measured too.
+    // SAFETY: RDTSC has no effect. `black_box` completes each reading before the next one begins.
     let look = || black_box(unsafe { core::arch::x86_64::_rdtsc() });
     let start = look();
     let begun = look();

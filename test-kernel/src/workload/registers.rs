@@ -19,8 +19,8 @@ global_asm!(
 // The instructions at which the unwinder looks for the innermost caller, in all their forms, and calls of them. None of
 // this code runs.
 .balign 16
-.type edge_forms, @function
-edge_forms:
+.type frameless_forms, @function
+frameless_forms:
     push rbp
     .byte 0x48, 0x89, 0xe5      // mov rbp, rsp
     nop
@@ -48,7 +48,7 @@ edge_forms:
     .byte 0xf3, 0xc3            // ret
     nop
     nop
-edge_moves:
+frameless_moves:
     nop
     nop
     nop
@@ -65,30 +65,30 @@ edge_moves:
     lea rsp, [rsp + 4096]
     nop
     .skip 300, 0x90
-edge_forms_end:
-    call edge_forms
-edge_calls:
-    call edge_moves
-    call edge_moves + 1
-    call edge_moves + 5
-    call edge_moves + 9
-    call edge_moves + 18
-    call edge_moves + 30
-    call edge_forms + 10
+frameless_end:
+    call frameless_forms
+frameless_calls:
+    call frameless_moves
+    call frameless_moves + 1
+    call frameless_moves + 5
+    call frameless_moves + 9
+    call frameless_moves + 18
+    call frameless_moves + 30
+    call frameless_forms + 10
     .byte 0xe8, 0, 0, 0, 0x10   // outside of the kernel
     .byte 0xe8
     .long 0x20000000            // in the module's part of the address space
-    .size edge_forms, . - edge_forms
+    .size frameless_forms, . - frameless_forms
 .section .rodata
 .balign 8
-edge_places:
-    .quad edge_forms, edge_moves, edge_forms_end, edge_calls
+frameless_places:
+    .quad frameless_forms, frameless_moves, frameless_end, frameless_calls
 .text
 "#
 );
 
 unsafe extern "C" {
-    static edge_places: [u64; 4];
+    static frameless_places: [u64; 4];
 }
 
 /// Addresses in an entry stub are chosen from this many bytes at its beginning.
@@ -97,7 +97,7 @@ const STUB_BYTES: u64 = 32;
 /// A random address for RIP, and whether it is in an entry stub. If it is, RSP must be valid.
 fn instruction() -> (u64, bool) {
     // SAFETY: constant data of the assembly above.
-    let [forms, moves, end, _] = unsafe { edge_places };
+    let [forms, moves, end, _] = unsafe { frameless_places };
     let (start, text_end) = paging::text_range();
     match random::next() % 8 {
         0 => (start + random::next() % (text_end - start - 8), false),
@@ -115,7 +115,7 @@ const CALLS: u64 = 10;
 /// The return address after one of these calls.
 fn caller(call: u64) -> u64 {
     // SAFETY: constant data of the assembly above.
-    let [.., calls] = unsafe { edge_places };
+    let [.., calls] = unsafe { frameless_places };
     calls + 5 * (call % CALLS)
 }
 
@@ -145,19 +145,19 @@ pub fn throw(armed: impl FnOnce()) {
     );
 }
 
-/// How many [`edge`]s there are.
-pub fn edges() -> u64 {
+/// How many cases [`frameless`] has.
+pub fn frameless_cases() -> u64 {
     // SAFETY: constant data of the assembly above.
-    let [forms, moves, ..] = unsafe { edge_places };
+    let [forms, moves, ..] = unsafe { frameless_places };
     (moves + 64 - forms) * CALLS * 2
 }
 
 /// Case number `number`: an instruction at which the unwinder looks for the innermost caller, with one of the callers
 /// in the lowest word of the stack or, after a frame pointer, in the second one.
 #[inline(never)]
-pub fn edge(number: u64, armed: impl FnOnce()) {
+pub fn frameless(number: u64, armed: impl FnOnce()) {
     // SAFETY: constant data of the assembly above.
-    let [forms, ..] = unsafe { edge_places };
+    let [forms, ..] = unsafe { frameless_places };
     let (is_pushed, caller, rip) = (number % 2 == 1, caller(number / 2), forms + number / 2 / CALLS);
     let mut stack = [0; 4];
     let rsp = black_box(&mut stack).as_ptr() as u64;

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `tree`, `vectors` | an NMI at each instruction of the call tree, or of the interrupts that do nothing and of a breakpoint |
 //! | `handler` | an NMI with an `int3` in its handler, and a second one at each of the handler's instructions |
-//! | `stacks`, `edges`, `unknown` | an NMI on stacks of each kind; an NMI that reports an instruction at which the unwinder looks for the innermost caller; an NMI on a CPU that the profiler does not know |
+//! | `stacks`, `frameless`, `unknown` | an NMI on stacks of each kind; an NMI that reports an instruction at which the unwinder looks for the innermost caller; an NMI on a CPU that the profiler does not know |
 //! | `dice N`, `registers N` | N times NMIs on random stacks, or with random registers |
 //! | `steps on`, `off` | whether the last NMI's handler is single-stepped, with an NMI at each instruction that had none (`cpu::steps`) |
 //! | `measure on`, `off` | whether ticks are ones whose cost the profiler measures |
@@ -49,9 +49,8 @@ pub fn run(text: &[u8]) -> Result<()> {
         "vectors" => all_vectors(),
         "handler" => handler(),
         "stacks" => stacks(),
-        "edges" => {
-            (0..registers::edges()).for_each(|edge| once(false, || registers::edge(edge, || alarm::after(IN_THROW))))
-        }
+        "frameless" => (0..registers::frameless_cases())
+            .for_each(|case| once(false, || registers::frameless(case, || alarm::after(IN_THROW)))),
         "unknown" => unknown(),
         "measure on" => alarm::set_measured(true),
         "measure off" => alarm::set_measured(false),

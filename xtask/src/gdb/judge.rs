@@ -11,9 +11,9 @@ use anyhow::{Result, ensure};
 
 use crate::stacks::Stack;
 
-/// At least so many of 100 stacks must reach their root.
+/// At least this many of 100 stacks must reach their root.
 const MIN_COMPLETE: usize = 90;
-/// At least so many of 100 frames must be confirmed by gdb. Less shows nothing.
+/// At least this many of 100 frames must be confirmed by gdb. Less shows nothing.
 const MIN_FRAMES: usize = 50;
 
 /// A frame of gdb: address, and function; `?` without debug information.

@@ -84,7 +84,7 @@ pub fn find(install: Install) -> Result<PathBuf> {
     tools::program("gdb", "gdb", install)
 }
 
-/// An address that the host gives to nobody else soon.
+/// The address of a TCP port that is free now. The host does not soon give it to another program.
 ///
 /// # Errors
 /// If there is none.

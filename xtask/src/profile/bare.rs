@@ -90,7 +90,7 @@ pub struct Boot {
     pub hz: u32,
     /// Rounds of broken frame chains instead of ordinary work.
     pub storm: Option<u32>,
-    /// Ticks are caused by loads that miss the data TLB, one after so many, and not by time.
+    /// Ticks are caused by loads that miss the data TLB, one after this many, and not by time.
     pub misses: Option<u64>,
     /// The kernel tells kprof that the cycle counter can be read.
     pub offers_cycles: bool,

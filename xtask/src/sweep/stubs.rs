@@ -26,7 +26,7 @@ const USED: [u64; 5] = [32, 33, 34, 48, 224];
 
 /// The number of instructions at the beginning of a stub at which QEMU does not always stop after a fault. If the fault
 /// is in the middle of a translated block, QEMU corrects its count by the instructions that were not executed.
-const BEHIND_FAULT: usize = 2;
+const AFTER_FAULT: usize = 2;
 
 /// The same instruction in another stub of the same kind (see `compare`) whose exception does not have this problem.
 fn stand_in(code: &Code, name: &str, place: usize) -> Option<u64> {
@@ -79,14 +79,14 @@ pub fn judge(code: &Code, samples: &Samples) -> Result<Found> {
     for name in ["trap_common", "trap_return"] {
         swept.push((code.named(name)?, any(EXCEPTION).chain(any(INTERRUPT)).collect()));
     }
-    for (function, borders) in &swept {
+    for (function, markers) in &swept {
         println!("{}", function.name);
         for (place, instruction) in function.instructions.iter().enumerate() {
             let (address, text) = (instruction.address, &instruction.text);
             let stacks = samples.get(&address).map_or(&[][..], Vec::as_slice);
             println!("{address:x} {:6}  {text}", stacks.len());
             instructions += 1;
-            let stands_for = (place < BEHIND_FAULT).then(|| stand_in(code, &function.name, place)).flatten();
+            let stands_for = (place < AFTER_FAULT).then(|| stand_in(code, &function.name, place)).flatten();
             if stacks.is_empty()
                 && let Some(address) = stands_for.filter(|address| samples.contains_key(address))
             {
@@ -94,7 +94,7 @@ pub fn judge(code: &Code, samples: &Samples) -> Result<Found> {
             } else if stacks.is_empty() {
                 found.never.push(format!("{}: {address:x} {text}", function.name));
             }
-            found.wrong.extend(stacks.iter().filter(|stack| !is_right(stack, borders)).map(|stack| {
+            found.wrong.extend(stacks.iter().filter(|stack| !is_right(stack, markers)).map(|stack| {
                 let words: Vec<String> = stack.iter().map(|word| format!("{word:x}")).collect();
                 format!("{}: {address:x} {text}: {}", function.name, words.join(" "))
             }));
@@ -111,11 +111,11 @@ pub fn judge(code: &Code, samples: &Samples) -> Result<Found> {
 
 /// Whether a stack is right: interrupts off, the marker of the stub, then the marker of user code and an address, or
 /// the interrupted kernel address.
-fn is_right(stack: &[u64], borders: &[u64]) -> bool {
-    let is_cut = |word: u64| word >= MARKER_PAGE && word >> 8 & 0xf == 4;
+fn is_right(stack: &[u64], markers: &[u64]) -> bool {
+    let is_truncated = |word: u64| word >= MARKER_PAGE && word >> 8 & 0xf == 4;
     match stack {
-        [facts, border, interrupted, ..] => {
-            facts & !IDLE == INTERRUPTS_OFF && borders.contains(border) && !is_cut(*interrupted)
+        [facts, marker, interrupted, ..] => {
+            facts & !IDLE == INTERRUPTS_OFF && markers.contains(marker) && !is_truncated(*interrupted)
         }
         _ => false,
     }

@@ -19,7 +19,7 @@ use crate::run;
 const POINTS: [&str; 2] = ["block.read", "block.write"];
 const WORD: usize = size_of::<u64>();
 
-/// Makes the disks of a machine, each with so many MiB. Each word is its offset, and the number of the disk in the
+/// Makes the disks of a machine, each with this many MiB. Each word is its offset, and the number of the disk in the
 /// highest byte, which is what the workload `block` expects.
 pub fn images<'a>(sizes: impl Iterator<Item = &'a str>, folder: &Path) -> Result<Vec<PathBuf>> {
     let mut images = Vec::new();

@@ -25,7 +25,7 @@ use profiles::Profile;
 const LIMIT: Duration = Duration::from_secs(1200);
 /// How many profiles are generated.
 const PROFILES: u64 = 500;
-/// Of one of so many the hits of a point are exported too.
+/// One profile of this many also has its hits of a point exported.
 const WITH_HITS: u64 = 5;
 
 /// Runs the group.

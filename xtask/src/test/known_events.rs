@@ -18,7 +18,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use crate::parts::Parts;
 use crate::run;
 
-/// With the state `every`, one of so many hits is recorded.
+/// With the state `every`, one of this many hits is recorded.
 const EVERY: f64 = 7.0;
 /// The mean distance of the state `by-weight`, in bytes.
 const MEAN: f64 = 2048.0;

@@ -105,7 +105,7 @@ impl Bare {
     }
 }
 
-/// Prints the table of a run, and returns the rows that do not hold, of so many `runs` that hold together.
+/// Prints the table of a run, and returns the rows that do not hold, of `runs` runs that are judged together.
 ///
 /// # Errors
 /// If there are too few samples.

@@ -39,7 +39,7 @@ pub struct Arguments {
     /// Instead: a function of 200 instructions is planted in one system call after the other, and must be found
     #[arg(long)]
     planted: bool,
-    /// With --planted: so many runs, each with another call and another seed
+    /// With --planted: the number of runs, each with another call and another seed
     #[arg(long, value_name = "N", default_value_t = 20, requires = "planted")]
     runs: usize,
     /// Instead of the table: flame graphs of Linux in target/yardstick/drawn, an exact one, and one of samples by its

@@ -36,7 +36,7 @@ pub fn overflow(saved: &Saved) {
     start(tick.next_events);
 }
 
-/// Makes the counter interrupt this CPU after so many misses, and takes back an interrupt that has been due.
+/// Makes the counter interrupt this CPU after this many misses, and takes back an interrupt that has been due.
 pub fn start(misses: u64) {
     // SAFETY: `set_counter` handles it, and changes no register.
     unsafe { asm!("ecall", in("a0") misses.wrapping_neg()) };

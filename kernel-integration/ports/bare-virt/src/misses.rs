@@ -43,7 +43,7 @@ fn without() {
     work::short();
 }
 
-/// Loads a word of so many pages, none of which is in the TLB.
+/// Loads a word of this many pages, none of which is in the TLB.
 #[inline(always)]
 fn touch(pages: usize) {
     let first = MEMORY.0.get() as usize;

@@ -64,7 +64,7 @@ fn third(times: u64) {
 #[inline(never)]
 fn fifth() {
     turn(20 * PERCENT);
-    // A call is not the last one, so that it is no jump.
+    // If the call were the last thing here, the compiler would make a jump of it.
     black_box(());
 }
 

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 /// Pages on each side of the address.
 const PAGES: u64 = 16;
-/// So many different targets are needed, and so many of 100 must be functions.
+/// This many different targets are needed, and this many of 100 must be functions.
 const MIN_TARGETS: usize = 64;
 const MIN_PERCENT: u64 = 60;
 /// Any other slide must have fewer than this part of the best one's.

@@ -14,7 +14,7 @@ use calls::Calls;
 use std::collections::HashSet;
 
 const PAGE: u64 = 4096;
-/// A list of symbols does not say where the last function ends: it has so many bytes at most.
+/// A list of symbols does not say where the last function ends: it has this many bytes at most.
 const LAST_FUNCTION: u64 = 64 * 1024;
 /// The lowest address in the upper half of the address space.
 const UPPER: u64 = 1 << 63;
@@ -22,7 +22,7 @@ const UPPER: u64 = 1 << 63;
 const WINDOW: usize = 64;
 const MIN_WINDOW: usize = 16;
 const LIKE_PERCENT: u64 = 75;
-/// Of 1000 bytes so many must be the same: of a kernel whose memory has the file's build id, and of any other one.
+/// Of 1000 bytes this many must be the same: of a kernel whose memory has the file's build id, and of any other one.
 const SAME_OF_BUILD: u64 = 750;
 const SAME: u64 = 999;
 /// Below this part the memory is not this kernel's, and its build id says nothing.
@@ -82,7 +82,7 @@ pub struct Finder {
     /// Whether the kernel is linked into the upper half: it is not looked for in the lower one.
     is_upper: bool,
     /// The most pages of code that are compared.
-    most_pages: u64,
+    max_pages: u64,
     tried: HashSet<u64>,
     pub outcome: Outcome,
     /// Where the kernel ran before the guest rebooted.
@@ -90,14 +90,14 @@ pub struct Finder {
 }
 
 impl Finder {
-    pub fn new(file: File, given: Option<u64>, most_pages: u64) -> Self {
+    pub fn new(file: File, given: Option<u64>, max_pages: u64) -> Self {
         let (calls, is_upper) = (Calls::new(&file.starts), file.range().0 >= UPPER);
         Self {
             file,
             calls,
             given,
             is_upper,
-            most_pages,
+            max_pages,
             tried: HashSet::new(),
             outcome: Outcome::default(),
             earlier: None,
@@ -212,7 +212,7 @@ impl Finder {
     /// Compares the file's code with the memory at this slide.
     fn compare(&self, slide: u64, read: Read<'_>) -> Outcome {
         let pages: u64 = self.file.code.iter().map(|piece| piece.bytes.len() as u64 / PAGE + 1).sum();
-        let step = pages.div_ceil(self.most_pages.max(1)) as usize;
+        let step = pages.div_ceil(self.max_pages.max(1)) as usize;
         let mut outcome = Outcome { slide, ..Outcome::default() };
         let mut memory = [0; PAGE as usize];
         for piece in &self.file.code {
@@ -245,8 +245,8 @@ impl Finder {
     }
 }
 
-/// How many bytes are the same, or are of an address of 32 bits that the kernel has moved by the slide itself. Such a
-/// word differs by the slide; one that is relative to something unmoved, by its negative.
+/// How many bytes are the same, or belong to a 32-bit word that the kernel has relocated. An absolute address is higher
+/// by the slide. A distance from the instruction to an address that was not moved is lower by the slide.
 fn same_but_moved(memory: &[u8], code: &[u8], slide: u64) -> u64 {
     let word = |bytes: &[u8], at: usize| {
         let bytes: [u8; 4] = bytes.get(at..at + 4)?.try_into().ok()?;

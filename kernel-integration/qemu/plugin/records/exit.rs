@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 
 /// Instructions that are followed from one address.
 const MAX_STEPS: usize = 400;
-/// Where nothing returns, so many calls, one in the other, are followed.
+/// Where nothing returns, this many calls, one in the other, are followed.
 const MAX_CALLS: u32 = 2;
 /// So many results are kept.
 const MAX_KEPT: usize = 1 << 16;
@@ -21,13 +21,13 @@ const MAX_KEPT: usize = 1 << 16;
 /// A value, by the registers at the beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// The stack pointer and so many bytes.
+    /// The stack pointer and this many bytes.
     Sp(i64),
-    /// The frame pointer and so many bytes.
+    /// The frame pointer and this many bytes.
     Fp(i64),
-    /// The word that the stack pointer and so many bytes point to.
+    /// The word that the stack pointer and this many bytes point to.
     WordAtSp(i64),
-    /// The word that the frame pointer and so many bytes point to.
+    /// The word that the frame pointer and this many bytes point to.
     WordAtFp(i64),
     /// The link register.
     Link,

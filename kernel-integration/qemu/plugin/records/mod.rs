@@ -162,7 +162,7 @@ impl Walk<'_> {
         let fp = here.fp;
         match fp {
             0 => return Err(End::Outermost),
-            // The boot's, or a number: code without frame pointers uses this register for anything.
+            // A frame pointer of the boot, or another number: code without frame pointers uses this register freely.
             _ if !self.half.has_stack(fp) => return Err(End::Range),
             _ if !fp.is_multiple_of(ALIGNMENT) => return Err(End::Alignment),
             _ if fp < lowest => return Err(End::Loop),

@@ -39,7 +39,7 @@ fn gather(code: u32, parts: &[(u32, u32, u32)]) -> i64 {
     parts.iter().fold(0, |sum, (from, bits, to)| sum | i64::from(code >> from & ((1 << bits) - 1)) << to)
 }
 
-/// A number of so many bits, with its sign.
+/// A number of this many bits, with its sign.
 fn signed(number: i64, bits: u32) -> i64 {
     number << (64 - bits) >> (64 - bits)
 }

@@ -27,7 +27,7 @@ pub struct Instruction {
     pub is_short: bool,
     /// Where the ModRM byte is.
     pub modrm: Option<usize>,
-    /// The immediate is in the last so many bytes.
+    /// The instruction ends with an immediate of this many bytes.
     pub immediate: usize,
     pub length: usize,
 }

@@ -10,7 +10,7 @@ use crate::walk::Registers;
 
 /// So many bytes are compared.
 const BYTES: usize = 512;
-/// Of 100 so many are the same.
+/// Of 100 this many are the same.
 const SAME_PERCENT: usize = 75;
 
 /// Some of the kernel's code, with its address.

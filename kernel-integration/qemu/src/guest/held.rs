@@ -27,7 +27,7 @@ impl Held {
         time >= self.due
     }
 
-    /// The code was compared at this time, and is where it was: what was held until then.
+    /// Returns the messages that were held. The code was compared at this time and has not moved.
     pub fn release(&mut self, time: u64) -> Vec<Message> {
         self.due = time + PERIOD_NS;
         self.samples = 0;

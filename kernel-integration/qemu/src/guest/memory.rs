@@ -45,7 +45,7 @@ impl<'a> Memory<'a> {
         if code.len() > MAX_LINES {
             code.clear();
         }
-        let (line, top, bytes) = (at.rip & !(LINE - 1), at.rsp & !7, gdb.most_bytes);
+        let (line, top, bytes) = (at.rip & !(LINE - 1), at.rsp & !7, gdb.max_bytes);
         let mut stack: Vec<Piece> = known.into_iter().collect();
         let is_known = stack.iter().any(|(start, bytes, _)| at.rsp.wrapping_sub(*start) < bytes / 2);
         let mut requests = vec![format!("Hg{thread}")];
@@ -79,7 +79,7 @@ impl<'a> Memory<'a> {
     pub fn stack(&self, address: u64, to: &mut [u8]) -> bool {
         let is_in = |piece: &&Piece| address >= piece.0 && address - piece.0 < piece.1;
         if self.stack.borrow().iter().find(is_in).is_none() {
-            let bytes = (PAGE - address % PAGE).min(self.gdb.borrow().most_bytes);
+            let bytes = (PAGE - address % PAGE).min(self.gdb.borrow().max_bytes);
             let read = self.read(address, bytes);
             self.stack.borrow_mut().push((address, bytes, read));
         }
@@ -103,7 +103,7 @@ impl<'a> Memory<'a> {
 
     /// Memory that is not kept.
     pub fn fill(&self, address: u64, to: &mut [u8]) -> bool {
-        let most = self.gdb.borrow().most_bytes as usize;
+        let most = self.gdb.borrow().max_bytes as usize;
         (address..).step_by(most).zip(to.chunks_mut(most)).all(|(at, part)| {
             let read = self.read(at, part.len() as u64).filter(|read| read.len() == part.len());
             read.map(|read| part.copy_from_slice(&read)).is_some()

@@ -1,4 +1,4 @@
-//! Messages are read, and what is none is an error.
+//! Tests: each message is read, and any other bytes are an error.
 
 use super::*;
 use crate::calls::Kind;

@@ -207,7 +207,7 @@ fn a_breakpoint_that_is_executed_returns_and_others_end_the_code() {
     }
 }
 
-/// `jal ra` to so many bytes further.
+/// `jal ra` to this many bytes further.
 fn jal(distance: i32) -> u32 {
     let bits = |from: u32, count: u32| distance as u32 >> from & ((1 << count) - 1);
     bits(20, 1) << 31 | bits(1, 10) << 21 | bits(11, 1) << 20 | bits(12, 8) << 12 | 0xef

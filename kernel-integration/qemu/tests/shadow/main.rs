@@ -6,8 +6,6 @@
 #[allow(dead_code)]
 #[path = "../../plugin/block.rs"]
 mod block;
-#[path = "../../plugin/border.rs"]
-mod border;
 #[allow(dead_code)]
 #[path = "../../plugin/calls.rs"]
 mod calls;
@@ -25,6 +23,8 @@ mod functions;
 #[allow(dead_code)]
 #[path = "../../plugin/histogram.rs"]
 mod histogram;
+#[path = "../../plugin/outside.rs"]
+mod outside;
 #[allow(dead_code)]
 #[path = "../../plugin/probes.rs"]
 mod probes;

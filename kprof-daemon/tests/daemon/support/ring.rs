@@ -90,7 +90,7 @@ impl Ring {
         true
     }
 
-    /// Replaces the oldest records until so many words are free, if it may.
+    /// Replaces the oldest records until this many words are free, if it may.
     fn replace_until_free(&mut self, words: u64) {
         while self.replaces && !self.has_read && self.head + words - self.tail > self.capacity {
             self.records.pop_front();

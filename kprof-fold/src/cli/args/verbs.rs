@@ -80,7 +80,7 @@ pub struct Html {
 #[derive(Args, Clone, Debug)]
 pub struct Report {
     /// Order of the functions; `both` makes two tables, by self and by total time
-    #[arg(long, value_enum, value_name = "both|own|total|name", hide_possible_values = true, default_value = "both")]
+    #[arg(long, value_enum, value_name = "both|self|total|name", hide_possible_values = true, default_value = "both")]
     pub sort: Sort,
     /// Rows shown at most; 0 shows all [default: 20 in text, all in JSON and CSV]
     #[arg(long, value_name = "ROWS")]

@@ -61,7 +61,7 @@ pub struct Weights {
 pub enum Sort {
     /// Self time.
     #[default]
-    Own,
+    SelfSamples,
     /// Total time.
     Total,
     /// Self time of the last interval.
@@ -86,7 +86,7 @@ impl View {
         match key.code {
             KeyCode::Char('q') | KeyCode::Esc => return false,
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return false,
-            KeyCode::Char('s') => sort(self, Sort::Own),
+            KeyCode::Char('s') => sort(self, Sort::SelfSamples),
             KeyCode::Char('t') => sort(self, Sort::Total),
             KeyCode::Char('l') => sort(self, Sort::Last),
             KeyCode::Char('n') => sort(self, Sort::Name),
@@ -141,7 +141,7 @@ impl Screen {
         let mut rows: Vec<&Function> = self.functions.iter().collect();
         // The sort is stable, so equal functions stay in the order of their self time.
         match sort {
-            Sort::Own => {}
+            Sort::SelfSamples => {}
             Sort::Total => rows.sort_by_key(|row| std::cmp::Reverse(row.all.1)),
             Sort::Last => rows.sort_by_key(|row| std::cmp::Reverse(row.last)),
             Sort::Name => rows.sort_by(|a, b| a.name.cmp(&b.name)),
@@ -152,7 +152,7 @@ impl Screen {
     /// The second line: the rate of the last interval, and by what the table is sorted.
     fn status(&self, view: View) -> String {
         let sort = match view.sort {
-            Sort::Own => "self",
+            Sort::SelfSamples => "self",
             Sort::Total => "total",
             Sort::Last => "last interval",
             Sort::Name => "name",

@@ -60,7 +60,7 @@ pub fn at(symbols: &Symbols, address: u64) -> String {
 /// The instruction that holds `address`, with its text, which is empty without its code. A call holds the address one
 /// byte before its return address.
 pub fn holding(symbols: &Symbols, address: u64) -> (u64, String) {
-    let lines = function(symbols, address, &BTreeMap::from([(address, Samples { own: 1, total: 1 })]));
+    let lines = function(symbols, address, &BTreeMap::from([(address, Samples { self_samples: 1, total: 1 })]));
     let found = lines.into_iter().find(|line| line.samples.total > 0);
     found.map_or_else(|| (address, String::new()), |line| (line.address, line.text))
 }

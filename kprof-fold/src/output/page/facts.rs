@@ -144,7 +144,7 @@ fn changes(tree: &Tree, old: &super::Old<'_>) -> Value {
     let places: BTreeMap<_, usize> = old.diff.rows.iter().enumerate().map(|(at, row)| (place(row), at)).collect();
     let find = |kind, name: &str| places.get(&(kind, unify(name))).copied();
     let of_frame: Vec<Value> =
-        tree.names().map(|name| json!([find(Kind::Own, &name), find(Kind::Total, &name)])).collect();
+        tree.names().map(|name| json!([find(Kind::SelfSamples, &name), find(Kind::Total, &name)])).collect();
     json!({
         "samples": old.counts().fold(0, u64::saturating_add),
         // What was lost and what was not recorded; of samples this is not compared.

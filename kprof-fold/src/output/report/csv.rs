@@ -32,8 +32,8 @@ pub fn write(input: Input<'_>, style: &Style, out: &mut dyn Write) -> io::Result
         None => {
             csv.write_record(["function", "self", "total", "self_percent", "total_percent"])?;
             for row in chosen(input, style).0 {
-                let (own, total) = (row.own.to_string(), row.total.to_string());
-                csv.write_record([name(row.frame), &own, &total, &percent(row.own), &percent(row.total)])?;
+                let (own, total) = (row.self_samples.to_string(), row.total.to_string());
+                csv.write_record([name(row.frame), &own, &total, &percent(row.self_samples), &percent(row.total)])?;
             }
             if input.lost > 0 {
                 csv.write_record([LOST, &lost, &lost, &percent(input.lost), &percent(input.lost)])?;

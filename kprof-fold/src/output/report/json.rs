@@ -56,7 +56,7 @@ pub fn document(input: Input<'_>, style: &Style) -> Value {
         }
         None => {
             let (rows, all) = chosen(input, style);
-            let row = |row: &Row| json!({ "name": name(row.frame), "self": row.own, "total": row.total });
+            let row = |row: &Row| json!({ "name": name(row.frame), "self": row.self_samples, "total": row.total });
             (rows.iter().map(row).collect(), all - rows.len())
         }
     };

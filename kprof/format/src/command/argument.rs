@@ -2,7 +2,7 @@
 //!
 //! In: `u64,i32`, or `arg1:u32 >= 4096`. Out: the types, the condition; and of a register's value, the value of the
 //! argument, and whether the condition holds. Runs in: any; the breakpoint handler too. No allocation. A condition that
-//! every value meets, or none, is refused, because nobody can mean it.
+//! all values meet, or that no value meets, is refused, because it must be a mistake.
 
 use crate::event::MAX_ARGUMENTS;
 use core::fmt;
@@ -46,7 +46,7 @@ impl ArgumentType {
         TYPES.get(usize::try_from(code).ok()?.checked_sub(1)?).map(|(_, of)| *of)
     }
 
-    /// The value that a register has for this type, with zeros, or the sign, above its own bits.
+    /// The value of an argument of this type in a register. The bits above those of the type become zeros, or the sign.
     #[inline]
     pub fn of_register(self, register: u64) -> u64 {
         let above = 64_u32.wrapping_sub(self.bits.into());
@@ -54,8 +54,8 @@ impl ArgumentType {
         if self.is_signed { (shifted as i64).wrapping_shr(above) as u64 } else { shifted.wrapping_shr(above) }
     }
 
-    /// The value that is written so: decimal, or hexadecimal after `0x`; a `-` only for a signed type. `None` if it is
-    /// none of this type.
+    /// Parses a value: decimal, or hexadecimal after `0x`; a `-` only for a signed type. `None` if the text is no value
+    /// of this type.
     fn value(self, text: &str) -> Option<u64> {
         let (is_negative, digits) = text.strip_prefix('-').map_or((false, text), |digits| (true, digits));
         let magnitude = match digits.strip_prefix("0x") {
@@ -138,7 +138,7 @@ const COMPARISONS: [&str; 7] = ["==", "!=", "<=", ">=", "<", ">", "&"];
 /// let condition = Condition::parse("arg2:i32>=-1").unwrap();
 /// assert_eq!(condition.to_string(), "arg2:i32 >= -1");
 /// assert!(condition.holds([0, 0xffff_ffff, 0, 0, 0, 0]) && !condition.holds([0, 0xffff_fffe, 0, 0, 0, 0]));
-/// // What no value can be.
+/// // No value of the type meets these.
 /// assert!(Condition::parse("arg1:u8 == 256").is_none() && Condition::parse("arg1 < 0").is_none());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,8 +157,8 @@ pub const EXPECTED_CONDITION: &str = "argN OP VALUE or argN:TYPE OP VALUE: N fro
     it, and others must not";
 
 impl Condition {
-    /// Parses it; spaces around the comparison may be left out. `None` if it is none, or if the type has no such
-    /// value, or if every value meets it, or none.
+    /// Parses a condition; the spaces around the comparison are optional. `None` if the text is no condition, if the type
+    /// does not have this value, if all values meet the condition, or if no value meets it.
     pub fn parse(text: &str) -> Option<Self> {
         let at = text.find(['=', '!', '<', '>', '&'])?;
         let (name, rest) = text.split_at(at);
@@ -180,7 +180,7 @@ impl Condition {
         let ones = u64::MAX.wrapping_shr(above);
         let sign = 1_u64.wrapping_shl(u32::from(self.of.bits).wrapping_sub(1));
         let (min, max) = if self.of.is_signed { (sign, ones ^ sign) } else { (0, ones) };
-        // Of every comparison one of these meets it, and another does not, if any value does.
+        // Enough for every comparison: if some values of the type meet it and others do not, this list has one of each.
         let tried = [min, max, self.value, self.value.wrapping_sub(1), self.value.wrapping_add(1), 0, ones];
         let meets = |of: bool| tried.iter().any(|value| self.holds_for(self.of.of_register(*value)) == of);
         meets(true) && meets(false)
@@ -311,7 +311,7 @@ mod tests {
             "arg1 == 18446744073709551616",
             "arg1 =! 1",
             "arg1 << 1",
-            // Every value, or none.
+            // All values meet these, or none does.
             "arg1 < 0",
             "arg1 >= 0",
             "arg1 & 0",

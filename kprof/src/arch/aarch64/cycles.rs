@@ -1,4 +1,4 @@
-//! The cycle counter of the performance monitors, PMCCNTR_EL0, by which the handler measures its own cost where the
+//! The cycle counter of the performance monitors, PMCCNTR_EL0, by which the self cost is measured where the
 //! clock is too coarse for this (Arm Architecture Reference Manual, D8 and D19.5). In: nothing. Out: cycles of this
 //! CPU. Runs in: any, NMI included. The kernel starts the counter; nothing is written here.
 

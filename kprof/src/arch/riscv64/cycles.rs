@@ -1,4 +1,4 @@
-//! The cycle CSR, by which the handler measures its own cost where the clock is too coarse for this (the RISC-V
+//! The cycle CSR, by which the self cost is measured where the clock is too coarse for this (the RISC-V
 //! Instruction Set Manual, volume I, Zicntr; volume II, 3.1.11, mcounteren). In: nothing. Out: cycles of this CPU. Runs
 //! in: any, NMI included. Supervisor mode cannot ask whether it may read the counter: a read that machine mode does not
 //! allow is an illegal instruction. So the kernel says that it may.

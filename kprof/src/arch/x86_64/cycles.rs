@@ -1,4 +1,4 @@
-//! The cycle counter, by which the handler measures its own cost where the clock is too coarse for this. The time stamp
+//! The cycle counter, by which the self cost is measured where the clock is too coarse for this. The time stamp
 //! counter never is, so here there is none. In: nothing. Out: nothing. Runs in: any, NMI included.
 
 /// Whether this processor has a cycle counter besides its clock.

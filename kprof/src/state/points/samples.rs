@@ -16,7 +16,7 @@ use core::{ptr, slice};
 
 /// The hashes of addresses, as bits. Miri takes minutes for the tests of a filter of thousands of atomic bytes.
 const HASH_BITS: u32 = if cfg!(miri) { 6 } else { 13 };
-/// An address may be in so many places of the table.
+/// An address may be in this many places of the table.
 const SEARCHED: usize = 8;
 /// The least number of places.
 const MIN_PLACES: usize = 64;

@@ -85,7 +85,7 @@ fn a_hardware_frame_that_leaves_its_stack_is_not_read() {
         machine.frame(STACK + 80, frame, TEXT + 0x200);
         machine.frame(frame, 0, INTERRUPT);
         let (stack, _) = machine.walk(&registers(STACK + 16, STACK + 80));
-        assert_eq!(stack, [TEXT + 0x200, INTERRUPT, cut(TruncationReason::Range)]);
+        assert_eq!(stack, [TEXT + 0x200, INTERRUPT, truncated(TruncationReason::Range)]);
     }
 }
 
@@ -116,8 +116,8 @@ fn a_kernel_without_marker_words_shows_its_borders_by_hook() {
     let mut machine = Machine::new(64);
     machine.frame(STACK + 80, STACK + 160, TEXT + 0x520);
     machine.hardware_frame(STACK + 240, 0x40_1000, 0x33, 0x7fff_0000);
-    let border = CallerEntryFrame { marker: Marker::Syscall, saved_at: STACK + 240, fp: 5 };
-    machine.border = Some((TEXT + 0x520, border));
+    let entry_frame = CallerEntryFrame { marker: Marker::Syscall, saved_at: STACK + 240, fp: 5 };
+    machine.entry_frame = Some((TEXT + 0x520, entry_frame));
     let (stack, _) = machine.walk(&registers(STACK + 16, STACK + 80));
     assert_eq!(stack, [TEXT + 0x520, Marker::Syscall.encode(), Marker::User.encode(), 0x40_1000]);
 }
@@ -129,10 +129,10 @@ fn a_hardware_frame_that_the_kernel_does_not_place_inside_the_stack_is_not_read(
     for (saved_at, frame) in outside.into_iter().flat_map(|saved_at| [(saved_at, STACK), (saved_at, STACK + 80)]) {
         let mut machine = Machine::new(64);
         machine.frame(frame, STACK + 160, TEXT + 0x520);
-        machine.border =
+        machine.entry_frame =
             Some((TEXT + 0x520, CallerEntryFrame { marker: Marker::Interrupt(33), saved_at, fp: 0x7fff_0010 }));
         let (stack, _) = machine.walk(&registers(frame, frame));
-        assert_eq!(stack, [TEXT + 0x520, INTERRUPT, cut(TruncationReason::Range)], "{saved_at:#x}");
+        assert_eq!(stack, [TEXT + 0x520, INTERRUPT, truncated(TruncationReason::Range)], "{saved_at:#x}");
     }
 }
 
@@ -158,7 +158,7 @@ fn after_every_entry_from_user_code_the_depth_counts_the_same_frames() {
         let saved_at = at(before) + 16;
         machine.hardware_frame(saved_at, 0x40_1000, 0x33, 0x7fff_0000);
         let entry = CallerEntryFrame { marker: Marker::Syscall, saved_at, fp: 0x7fff_0010 };
-        machine.border = Some((TEXT + 0x520, entry));
+        machine.entry_frame = Some((TEXT + 0x520, entry));
         let stub = (!has_marker).then_some(TEXT + 0x520);
         let mut frames = vec![TEXT + 0x200; before as usize];
         frames.extend(stub);
@@ -166,7 +166,7 @@ fn after_every_entry_from_user_code_the_depth_counts_the_same_frames() {
         frames.extend([0x40_1000].into_iter().chain((0..callers).map(|caller| 0x40_2000 + caller)));
         // The interrupted instruction, which is not among these, is the first frame.
         let mut expected: Vec<u64> = frames.iter().copied().take(depth - 1).collect();
-        expected.extend((frames.len() > depth - 1).then_some(cut(TruncationReason::Depth)));
+        expected.extend((frames.len() > depth - 1).then_some(truncated(TruncationReason::Depth)));
         if depth > entry_at {
             expected.splice(entry_at..entry_at, [syscall, Marker::User.encode()]);
         }
@@ -225,7 +225,7 @@ fn a_forged_user_instruction_at_an_entry_is_nowhere() {
         assert_eq!(machine.walk(&at).0, [TEXT + 0x200, fault, user, 0], "{forged:#x}");
         // The same with a kernel that describes its entry frames through the hook.
         machine.frame(STACK + 80, STACK + 200, TEXT + 0x520);
-        machine.border = Some((
+        machine.entry_frame = Some((
             TEXT + 0x520,
             CallerEntryFrame { marker: Marker::Exception(14), saved_at: STACK + 216, fp: 0x7fff_0010 },
         ));
@@ -278,11 +278,11 @@ fn at_a_stub_that_the_kernel_does_not_describe_the_stack_is_truncated() {
     machine.frame(STACK + 304, 0, TEXT + 0x480);
     machine.hardware_frame(STACK + 80, TEXT + 0x150, 8, STACK + 120);
     let at = Registers { pc: TEXT + 0x500, ..registers(STACK + 80, STACK + 200) };
-    assert_eq!(machine.walk(&at).0, [cut(TruncationReason::Entry)], "not A, whose callee B would be missing");
+    assert_eq!(machine.walk(&at).0, [truncated(TruncationReason::Entry)], "not A, whose callee B would be missing");
     // First instruction of a system call: the user has chosen RSP and rbp, here so that they point to stale words on
     // this stack.
     let at = Registers { pc: TEXT + 0x5ff, ..registers(STACK + 160, STACK + 200) };
-    assert_eq!(machine.walk(&at).0, [cut(TruncationReason::Entry)]);
+    assert_eq!(machine.walk(&at).0, [truncated(TruncationReason::Entry)]);
     // Once the stub has built its frame, the chain is valid.
     machine.entry = Some((TEXT + 0x500, EntryFrame::Built));
     let at = Registers { pc: TEXT + 0x500, ..registers(STACK + 80, STACK + 200) };
@@ -304,6 +304,6 @@ fn after_a_stub_without_marker_that_the_kernel_does_not_describe_the_stack_is_tr
         machine.frame(STACK + 2000, 0, TEXT + 0x400);
         let (stack, _) = machine.walk(&registers(STACK + 16, STACK + 80));
         let before = core::iter::repeat_n(TEXT + 0x200, frames_before);
-        assert_eq!(stack, before.chain([TEXT + 0x540, cut(TruncationReason::Entry)]).collect::<Vec<_>>());
+        assert_eq!(stack, before.chain([TEXT + 0x540, truncated(TruncationReason::Entry)]).collect::<Vec<_>>());
     }
 }

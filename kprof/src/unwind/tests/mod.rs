@@ -31,7 +31,7 @@ pub(super) struct Machine {
     pub(super) text: Vec<u8>,
     pub(super) user: HashMap<u64, u64>,
     pub(super) entry: Option<(u64, EntryFrame)>,
-    pub(super) border: Option<(u64, CallerEntryFrame)>,
+    pub(super) entry_frame: Option<(u64, CallerEntryFrame)>,
     /// The range that it declares instead of those of its stacks.
     pub(super) lie: Option<Range<u64>>,
     pub(super) depth: usize,
@@ -189,7 +189,7 @@ unsafe impl Kernel for Machine {
     }
     fn caller_entry_frame(&self, return_address: u64, _frame_pointer: u64) -> Option<CallerEntryFrame> {
         assert!(self.is_entry_code(return_address), "asked only for stubs");
-        self.border.filter(|(address, _)| *address == return_address).map(|(_, border)| border)
+        self.entry_frame.filter(|(address, _)| *address == return_address).map(|(_, entry_frame)| entry_frame)
     }
     fn sleep_ns(&self, _ns: u64) {}
 }
@@ -220,7 +220,7 @@ pub(super) fn registers(sp: u64, fp: u64) -> Registers {
     Registers { pc: TEXT + 0x100, sp, fp, link: 0, from_user: false, interrupts_on: true }
 }
 
-pub(super) fn cut(reason: TruncationReason) -> u64 {
+pub(super) fn truncated(reason: TruncationReason) -> u64 {
     Marker::Truncated(Ok(reason)).encode()
 }
 
@@ -236,7 +236,7 @@ fn a_chain_is_walked_from_leaf_to_root() {
 }
 
 #[test]
-fn every_depth_keeps_the_innermost_frames_and_marks_the_cut() {
+fn every_depth_keeps_the_innermost_frames_and_marks_the_truncation() {
     let mut machine = Machine::new(1024);
     for frame in 0..100 {
         let at = STACK + 64 + 32 * frame;
@@ -248,7 +248,7 @@ fn every_depth_keeps_the_innermost_frames_and_marks_the_cut() {
         let kept = 100.min(depth - 1);
         let mut expected: Vec<u64> = (0..kept as u64).map(|frame| TEXT + 8 * frame).collect();
         if kept < 100 {
-            expected.push(cut(TruncationReason::Depth));
+            expected.push(truncated(TruncationReason::Depth));
         }
         assert_eq!(stack, expected, "depth {depth}");
     }
@@ -273,24 +273,24 @@ fn every_way_to_break_a_chain_is_told_apart() {
         let mut machine = Machine::new(64);
         machine.frame(STACK + 80, next, TEXT + 0x200);
         let (stack, _) = machine.walk(&registers(STACK + 16, STACK + 80));
-        assert_eq!(stack, [TEXT + 0x200, cut(reason)], "next frame {next:#x}");
+        assert_eq!(stack, [TEXT + 0x200, truncated(reason)], "next frame {next:#x}");
     }
     let mut machine = Machine::new(64);
     machine.frame(STACK + 80, STACK + 160, 0xdead_beef);
-    assert_eq!(machine.walk(&registers(STACK + 16, STACK + 80)).0, [cut(TruncationReason::NotText)]);
+    assert_eq!(machine.walk(&registers(STACK + 16, STACK + 80)).0, [truncated(TruncationReason::NotText)]);
 }
 
 #[test]
 fn a_frame_pointer_below_the_stack_pointer_is_not_followed() {
     let mut machine = Machine::new(64);
     machine.frame(STACK + 16, 0, TEXT + 0x200);
-    assert_eq!(machine.walk(&registers(STACK + 80, STACK + 16)).0, [cut(TruncationReason::Loop)]);
+    assert_eq!(machine.walk(&registers(STACK + 80, STACK + 16)).0, [truncated(TruncationReason::Loop)]);
 }
 
 #[test]
 fn a_stack_pointer_outside_of_all_stacks_is_not_followed() {
     let machine = Machine::new(64);
-    assert_eq!(machine.walk(&registers(0x1000, STACK + 16)).0, [cut(TruncationReason::Range)]);
+    assert_eq!(machine.walk(&registers(0x1000, STACK + 16)).0, [truncated(TruncationReason::Range)]);
 }
 
 #[test]
@@ -303,5 +303,5 @@ fn the_chain_may_go_to_another_stack_but_not_round_and_round() {
     assert_eq!(machine.walk(&registers(STACK + 16, STACK + 80)).0, [TEXT + 0x200, TEXT + 0x300]);
     machine.frame(other + 80, STACK + 80, TEXT + 0x300);
     let (stack, _) = machine.walk(&registers(STACK + 16, STACK + 80));
-    assert_eq!(stack, [TEXT + 0x200, TEXT + 0x300, cut(TruncationReason::Loop)]);
+    assert_eq!(stack, [TEXT + 0x200, TEXT + 0x300, truncated(TruncationReason::Loop)]);
 }

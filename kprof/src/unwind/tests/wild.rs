@@ -79,8 +79,8 @@ proptest! {
             // the number of reads is bounded.
             prop_assert!(core::mem::take(&mut *machine.read.lock().unwrap()).len() <= 30 * (machine.depth + 10));
             // The truncation marker is the last word.
-            let cut = stack.iter().position(|word| matches!(Marker::decode(*word), Some(Marker::Truncated(_))));
-            prop_assert!(cut.is_none_or(|at| at + 1 == stack.len()));
+            let truncated = stack.iter().position(|word| matches!(Marker::decode(*word), Some(Marker::Truncated(_))));
+            prop_assert!(truncated.is_none_or(|at| at + 1 == stack.len()));
             // Every address before the user marker is text.
             let kernel = stack.iter().take_while(|word| **word != Marker::User.encode());
             for word in kernel.filter(|word| **word < MARKER_PAGE && !at.from_user) {
@@ -102,7 +102,7 @@ fn the_dice_reach_every_stop_reason_and_every_border() {
             *seen.entry(*word & !0xff | *word & if *word >> 8 & 15 == 4 { 0xff } else { 0 }).or_insert(0) += 1;
         }
     }
-    let mut expected: Vec<u64> = TruncationReason::ALL.into_iter().map(cut).collect();
+    let mut expected: Vec<u64> = TruncationReason::ALL.into_iter().map(truncated).collect();
     expected.extend([Marker::Interrupt(0), Marker::Exception(0), Marker::Syscall, Marker::User].map(Marker::encode));
     expected.push(Marker::Candidate.encode());
     for marker in expected {
@@ -131,7 +131,7 @@ fn a_kernel_that_declares_the_wrong_range_is_not_believed() {
             machine.frame(STACK + 80, 0, TEXT + 0x200);
             machine.lie = Some(lie.clone());
             let (stack, _) = machine.walk(&registers(STACK + 16, rbp));
-            assert_eq!(stack, [cut(TruncationReason::Range)], "{lie:x?}, {rbp:#x}");
+            assert_eq!(stack, [truncated(TruncationReason::Range)], "{lie:x?}, {rbp:#x}");
             assert!(machine.read.lock().unwrap().is_empty());
         }
     }

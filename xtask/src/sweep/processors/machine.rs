@@ -91,7 +91,7 @@ impl Machine {
         Ok(bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte)))
     }
 
-    /// The instruction at an address, or more than it.
+    /// The word at an address, which begins with the instruction there.
     ///
     /// # Errors
     /// As [`word`](Self::word).

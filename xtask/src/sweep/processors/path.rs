@@ -78,7 +78,7 @@ impl Path {
         self.top().calls.push(back);
     }
 
-    /// A return to `pc`. The end of user mode returns from more than one entry.
+    /// A return to `pc`. At the end of user mode one return can leave several entries.
     ///
     /// # Errors
     /// If nobody has called from there.

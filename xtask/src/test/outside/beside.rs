@@ -1,6 +1,6 @@
 //! The stacks of `record` beside exact ones: the test kernel's default workload, under `kprof-qemu count --samples`.
 //!
-//! A sample of any CPU is taken every so many executed instructions: in work, system calls, page faults, interrupts,
+//! A sample of any CPU is taken every this many executed instructions: in work, system calls, page faults, interrupts,
 //! kprof's own NMIs, and in the entry stubs. Its stack, found by frame pointers and across entries, is compared
 //! frame by frame with that of the shadow stack, which follows every call. A frame that is not in its place in the
 //! exact stack is wrong. A stack that ends as truncated, or lacks outer callers, is incomplete.
@@ -23,7 +23,7 @@ const EVERY: &str = "60013";
 const MIN_STACKS: u64 = 2000;
 const MIN_CROSSED: u64 = 200;
 const MIN_COMPLETE: u64 = 90;
-/// Stacks that cannot be compared: so many by chance, also where only some hundred stacks are compared.
+/// Stacks that cannot be compared: this many by chance, also where only some hundred stacks are compared.
 const BY_CHANCE: u64 = 3;
 /// The switch from one task's stack to another: the exact stack is the old one until it returns.
 const SWITCH: &str = "test_kernel::task::thread::switch_stacks";

@@ -18,7 +18,7 @@ use crate::toolchain::{self, KERNEL, Toolchain};
 const LOW: &str = "0x200000";
 /// How much higher than in memory the kernel of the linker script runs.
 const HIGHER: &str = " - 0xffffffff80000000";
-/// One sample in so many may be of the firmware and the boot.
+/// One sample in this many may be of the firmware and the boot.
 const BOOT_PART: u64 = 20;
 
 /// Runs the checks.

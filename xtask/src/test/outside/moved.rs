@@ -31,7 +31,7 @@ pub fn check(outside: &Outside, toolchain: Toolchain, outcome: &mut Outcome) {
         "the counts of a kernel that was moved are those by its own file",
         kernels().and_then(|(unmoved, moved)| is_counted(outside, unmoved, moved)),
     );
-    outcome.check("code that is not a kernel's is told of", is_firmware(outside));
+    outcome.check("code that is not a kernel's is reported", is_firmware(outside));
     outcome.check(
         "the file of another build, and a wrong slide, are refused",
         kernels().and_then(|(unmoved, moved)| is_refused(outside, unmoved, moved)),

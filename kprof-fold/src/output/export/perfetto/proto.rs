@@ -206,7 +206,7 @@ pub struct SampleDefaults {
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Timebase {
-    /// One sample for so many.
+    /// One sample for this many.
     #[prost(uint64, tag = "1")]
     pub period: u64,
     #[prost(uint64, tag = "2")]
