@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn hits_and_weights_add_up_over_records_whatever_became_of_the_hits() {
         let mut points = ByPoint::default();
-        points.add(300, b"ns block.read log2-6=4 recorded=1 filtered=2 lost=1 left-out=2 asked-weight=300");
+        points.add(300, b"ns block.read log2-6=4 recorded=1 filtered=2 lost=1 unsampled=2 asked-weight=300");
         points.add(50, b"ns block.read filtered=1 log2-5=1");
         points.add(u64::MAX, b"bytes null.write lost=2 newer=7");
         points.add(1, b"bytes null.write");

@@ -151,17 +151,17 @@ impl OfCpu {
         let number = |sum: &Sum| if of_hits { sum.hits.sum } else { sum.scaled_weight.sum };
         let exact = |sum: &Sum| if of_hits { u128::from(sum.events) } else { sum.weight };
         let (recorded, lost_hits) = (point.count(PointCounter::Recorded), point.count(PointCounter::Lost));
-        let (lost_hits, left_out) = (u128::from(lost_hits), point.part(PointPart::LeftOut));
+        let (lost_hits, unsampled) = (u128::from(lost_hits), point.part(PointPart::Unsampled));
         let missing = u128::from(recorded.saturating_sub(self.all.events));
         let total = if of_hits { u128::from(point.hits()) } else { point.weight() };
         let lost_exactly = if of_hits { lost_hits } else { point.part(PointPart::LostWeight) };
-        if self.all.events == 0 && recorded == 0 && left_out > 0 {
+        if self.all.events == 0 && recorded == 0 && unsampled > 0 {
             // None was chosen, so nothing is known of their stacks.
             let only_counted = total.saturating_sub(lost_exactly);
             return Scaled { counts: Vec::new(), lost: whole(lost_exactly), only_counted: whole(only_counted) };
         }
         let asked = match of_hits {
-            true => u128::from(recorded) + lost_hits + left_out,
+            true => u128::from(recorded) + lost_hits + unsampled,
             false => point.part(PointPart::AskedWeight),
         };
         // A file may end before the newest account: then its events are more than the account knows.
@@ -293,12 +293,12 @@ mod tests {
     fn one_of_ten_stands_for_ten_and_the_sum_is_the_exact_total() {
         let every = PointState::Every(10);
         let tally = tally(&[(1, 100, every), (2, 300, every), (2, 300, every)]);
-        let whole = ["cpu=1 weight=7100 recorded=3 filtered=29 left-out=29 asked-weight=7100"];
+        let whole = ["cpu=1 weight=7100 recorded=3 filtered=29 unsampled=29 asked-weight=7100"];
         let weight = tally.scaled(&point(&whole), false);
         assert_eq!(counts(&weight).iter().map(|(_, weight)| weight).sum::<u64>(), 7100);
         assert_eq!((counts(&weight), weight.lost), (vec![(1, 1014), (2, 6086)], 0));
         // A record of 300 bytes was lost: it stands for as much as the others.
-        let lossy = ["cpu=1 weight=10000 recorded=3 lost=1 filtered=36 left-out=36 asked-weight=10000 lost-weight=300"];
+        let lossy = ["cpu=1 weight=10000 recorded=3 lost=1 filtered=36 unsampled=36 asked-weight=10000 lost-weight=300"];
         let weight = tally.scaled(&point(&lossy), false);
         assert_eq!((counts(&weight), weight.lost), (vec![(1, 1000), (2, 6000)], 3000));
         let hits = tally.scaled(&point(&lossy), true);
@@ -310,7 +310,7 @@ mod tests {
         let mean = PointState::ByWeight(1000);
         // A hit far above the mean stands for itself, one far below for the mean.
         let tally = tally(&[(1, 1_000_000, mean), (2, 1, mean)]);
-        let point = point(&["cpu=1 weight=1001000 recorded=2 filtered=999 left-out=999 asked-weight=1001000"]);
+        let point = point(&["cpu=1 weight=1001000 recorded=2 filtered=999 unsampled=999 asked-weight=1001000"]);
         let weight = tally.scaled(&point, false);
         assert_eq!(
             (counts(&weight)[0].1.abs_diff(1_000_000) <= 1, counts(&weight)[1].1.abs_diff(1000) <= 1),
@@ -325,9 +325,9 @@ mod tests {
         let lines = ["!null.write dd 1 5 7 - a", "!null.write dd 2 5 100 - a", "!null.write dd 2 6 333 - a"];
         let point = point(&[
             "cpu=1 weight=60 recorded=1 filtered=3 lost=1 asked-weight=30 lost-weight=23",
-            "cpu=2 weight=10001 recorded=2 lost=1 filtered=30 left-out=29 asked-weight=9001 lost-weight=50",
+            "cpu=2 weight=10001 recorded=2 lost=1 filtered=30 unsampled=29 asked-weight=9001 lost-weight=50",
             // None of these was chosen, and of one the record was lost.
-            "cpu=3 weight=77 lost=1 filtered=6 left-out=6 asked-weight=77 lost-weight=7",
+            "cpu=3 weight=77 lost=1 filtered=6 unsampled=6 asked-weight=77 lost-weight=7",
             "weight=40 lost=2",
         ]);
         let tally = |cpus: &[u32]| {

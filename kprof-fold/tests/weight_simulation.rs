@@ -78,11 +78,11 @@ fn profile(random: &mut Random, hits: &[Hit], how: How) -> String {
                 events.push(format!("!p t {cpu} {} {one}{state} - {address:x} ffffffff80001020\n", all + 1));
             }
         }
-        let (recorded, left_out) = (events.len(), all - events.len());
+        let (recorded, unsampled) = (events.len(), all - events.len());
         let _ = writeln!(
             accounts,
-            "# point-account tsc=9 cpu={cpu} weight={weight} recorded={recorded} filtered={left_out} \
-             left-out={left_out} asked-weight={weight} unit=ns point=p"
+            "# point-account tsc=9 cpu={cpu} weight={weight} recorded={recorded} filtered={unsampled} \
+             unsampled={unsampled} asked-weight={weight} unit=ns point=p"
         );
         let batch = format!("# batch cpu=event-{cpu} from=0 to=60\n{}", events.concat());
         batches += &sealed(&batch, &format!("cpu=event-{cpu} to=60 samples={recorded}"));

@@ -247,7 +247,7 @@ impl Shared {
             (PointCounter::Recorded.name(), recorded),
             (PointCounter::Filtered.name(), filtered),
             (PointCounter::Lost.name(), lost),
-            (PointPart::LeftOut.name(), part(&mut rest.outcomes.left_out, filtered)),
+            (PointPart::Unsampled.name(), part(&mut rest.outcomes.unsampled, filtered)),
             (PointPart::AskedWeight.name(), core::mem::take(&mut rest.outcomes.asked_weight)),
             (PointPart::LostWeight.name(), core::mem::take(&mut rest.outcomes.lost_weight)),
         ];

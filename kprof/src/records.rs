@@ -82,7 +82,7 @@ impl<K: Kernel> Instance<K> {
         let became = match slot.records.begin() {
             None => Became::Lost,
             Some(writing) => match hit.state == RECORD || is_chosen(hit, place, &writing) {
-                false => Became::LeftOut,
+                false => Became::Unsampled,
                 true if self.write_record(hit, &writing, memory) => Became::Recorded,
                 true => Became::Lost,
             },

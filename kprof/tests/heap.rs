@@ -215,7 +215,7 @@ fn what_is_sampled_by_bytes_estimates_the_whole_and_all_of_it_was_asked_for() {
     let (hits, weight) = (4 * ROUNDS, ROUNDS * sizes.iter().sum::<u64>());
     let made = of(&accounts, "heap.alloc");
     assert_eq!((made["weight"], made["asked-weight"]), (weight + 99, weight), "99 bytes were only counted");
-    assert_eq!((made["recorded"], made["left-out"], made["filtered"]), (all, hits - all, hits - all + 1));
+    assert_eq!((made["recorded"], made["unsampled"], made["filtered"]), (all, hits - all, hits - all + 1));
     assert_eq!(of(&accounts, "heap.free")["weight"], weight + 99);
 }
 

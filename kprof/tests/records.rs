@@ -155,7 +155,7 @@ fn one_of_n_is_recorded_and_the_rest_is_filtered() {
     assert_eq!(read.len(), 10);
     assert!(read.iter().all(|(event, _)| event.state == PointState::Every(10)));
     let expected =
-        account(&[("recorded", 10), ("filtered", 95), ("left-out", 95), ("asked-weight", 210), ("weight", 210)]);
+        account(&[("recorded", 10), ("filtered", 95), ("unsampled", 95), ("asked-weight", 210), ("weight", 210)]);
     assert_eq!(reader.accounts(profiler)[&("every.write".to_owned(), 1)], expected);
     // Back to counting: the same point, without records.
     profiler.open_control(1).write(b"event every.* count").unwrap();

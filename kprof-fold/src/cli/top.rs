@@ -153,7 +153,7 @@ fn table(args: &Top, file: &str) -> Result<Screen, Error> {
     functions.extend(beside.into_iter().filter(|(_, weight)| *weight > 0).map(row));
     functions.sort_by_key(|row| std::cmp::Reverse(row.all));
     let title = format!("{name}: {whole} {} of {}{note}{doubt}", event.unit, event.name);
-    let is_exact = event.sums.as_ref().map(|point| point.part(PointPart::LeftOut) == 0);
+    let is_exact = event.sums.as_ref().map(|point| point.part(PointPart::Unsampled) == 0);
     let event = Some(Weights { unit: event.unit.clone(), is_exact });
     Ok(Screen { title, functions, whole: (whole, 0), code, event, ..Screen::default() })
 }

@@ -133,8 +133,8 @@ table! {
     /// What an account says besides its counters and its total weight: parts of them.
     pub enum PointPart {
         /// The filtered hits for which a record was asked, and that were not chosen.
-        LeftOut = "left-out",
-        /// The weight of all hits for which a record was asked: recorded, left out, or lost.
+        Unsampled = "unsampled",
+        /// The weight of all hits for which a record was asked: recorded, unsampled, or lost.
         AskedWeight = "asked-weight",
         /// The weight of the hits on CPUs with memory whose record was lost.
         LostWeight = "lost-weight",

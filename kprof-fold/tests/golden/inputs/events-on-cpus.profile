@@ -7,9 +7,9 @@
 # batch cpu=meta from=0 to=60
 # point tsc=1 id=0 unit=ns state=record name=lock.wait
 # point-account tsc=9 cpu=1 weight=1700000 recorded=2 filtered=1 asked-weight=1500000 log2-17=1 log2-18=1 log2-20=1 unit=ns point=lock.wait
-# point-account tsc=9 cpu=2 weight=61000 recorded=2 lost=1 filtered=7 left-out=7 asked-weight=61000 lost-weight=2000 log2-12=10 unit=ns point=lock.wait
+# point-account tsc=9 cpu=2 weight=61000 recorded=2 lost=1 filtered=7 unsampled=7 asked-weight=61000 lost-weight=2000 log2-12=10 unit=ns point=lock.wait
 # point-account tsc=9 weight=5000 lost=1 unit=ns point=lock.wait
-# end cpu=meta to=60 crc=0218e37f
+# end cpu=meta to=60 crc=3dd22f30
 # batch cpu=event-1 from=0 to=40
 !lock.wait dd 1 1e8480 300000 7,ff ffffffff80002100 ffffffff80001020 fffffffffffff300 fffffffffffff500 401000
 !lock.wait a%20b 1 2dc6c0 1200000 - ffffffff80002120 ffffffff80001020

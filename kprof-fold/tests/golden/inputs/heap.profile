@@ -5,9 +5,9 @@
 # sampler 0
 # anchor kmain=ffffffff80001000
 # batch cpu=meta from=0 to=60
-# point-account tsc=9 cpu=1 weight=200000 recorded=3 filtered=97 left-out=97 asked-weight=200000 log2-10=97 log2-13=3 unit=bytes point=heap.alloc
+# point-account tsc=9 cpu=1 weight=200000 recorded=3 filtered=97 unsampled=97 asked-weight=200000 log2-10=97 log2-13=3 unit=bytes point=heap.alloc
 # point-account tsc=9 cpu=2 weight=90000 recorded=1 filtered=39 unit=bytes point=heap.free
-# end cpu=meta to=60 crc=c41936d1
+# end cpu=meta to=60 crc=35bb260e
 # batch cpu=event-2 from=0 to=20
 !heap.free init 2 3000 9000~65536 1,ffff900000001000 ffffffff80002120 ffffffff80001020
 # end cpu=event-2 to=20 samples=1 crc=60ae9011

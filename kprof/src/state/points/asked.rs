@@ -20,7 +20,7 @@ pub(crate) struct Outcomes {
     pub(crate) recorded: u64,
     pub(crate) lost: u64,
     /// Hits that were not chosen.
-    pub(crate) left_out: u64,
+    pub(crate) unsampled: u64,
 }
 
 impl Outcomes {
@@ -48,7 +48,7 @@ mod on {
         hits: AtomicU64,
         weight: AtomicU64,
         recorded: AtomicU64,
-        left_out: AtomicU64,
+        unsampled: AtomicU64,
         lost: AtomicU64,
         lost_weight: AtomicU64,
         distance: Distance,
@@ -63,7 +63,7 @@ mod on {
         /// A record with its stack.
         Recorded,
         /// It was not chosen.
-        LeftOut,
+        Unsampled,
         /// It was chosen, and there was no room; or it was inside another hit.
         Lost,
     }
@@ -74,7 +74,7 @@ mod on {
                 hits: AtomicU64::new(0),
                 weight: AtomicU64::new(0),
                 recorded: AtomicU64::new(0),
-                left_out: AtomicU64::new(0),
+                unsampled: AtomicU64::new(0),
                 lost: AtomicU64::new(0),
                 lost_weight: AtomicU64::new(0),
                 distance: Distance::new(),
@@ -107,7 +107,7 @@ mod on {
         pub(crate) fn became(&self, what: Became, weight: u64) {
             let counter = match what {
                 Became::Recorded => &self.recorded,
-                Became::LeftOut => &self.left_out,
+                Became::Unsampled => &self.unsampled,
                 Became::Lost => {
                     self.lost_weight.fetch_add(weight, Ordering::Relaxed);
                     &self.lost
@@ -120,15 +120,15 @@ mod on {
         /// Takes what became of hits, before the buckets are taken.
         pub(crate) fn take(&self) -> Outcomes {
             let swap = |count: &AtomicU64| count.swap(0, Ordering::Acquire);
-            let (recorded, lost, left_out) = (swap(&self.recorded), swap(&self.lost), swap(&self.left_out));
+            let (recorded, lost, unsampled) = (swap(&self.recorded), swap(&self.lost), swap(&self.unsampled));
             let (asked_weight, lost_weight) = (swap(&self.weight), swap(&self.lost_weight));
-            Outcomes { asked_weight, lost_weight, recorded, lost, left_out }
+            Outcomes { asked_weight, lost_weight, recorded, lost, unsampled }
         }
 
         /// After the buckets were taken: puts hits in progress back, for which a record was asked and of which is not
         /// known yet what becomes of them. At most all of them are in a bucket already.
         pub(crate) fn settle(&self, outcomes: &Outcomes, taken: &mut [u64; BUCKETS], put_back: impl Fn(usize, u64)) {
-            let known = outcomes.recorded + outcomes.lost + outcomes.left_out;
+            let known = outcomes.recorded + outcomes.lost + outcomes.unsampled;
             let hits = self.hits.swap(0, Ordering::Relaxed);
             let in_progress = hits.saturating_sub(known);
             if in_progress == 0 {
@@ -146,14 +146,14 @@ mod on {
 
         /// Adds counts that were taken and could not be written, before the buckets are put back.
         pub(crate) fn put_hits_back(&self, taken: &Outcomes) {
-            self.hits.fetch_add(taken.recorded + taken.lost + taken.left_out, Ordering::Relaxed);
+            self.hits.fetch_add(taken.recorded + taken.lost + taken.unsampled, Ordering::Relaxed);
         }
 
         /// The same, after the buckets were put back.
         pub(crate) fn put_outcomes_back(&self, taken: &Outcomes) {
             self.weight.fetch_add(taken.asked_weight, Ordering::Relaxed);
             self.lost_weight.fetch_add(taken.lost_weight, Ordering::Relaxed);
-            self.left_out.fetch_add(taken.left_out, Ordering::Release);
+            self.unsampled.fetch_add(taken.unsampled, Ordering::Release);
             self.lost.fetch_add(taken.lost, Ordering::Release);
             self.recorded.fetch_add(taken.recorded, Ordering::Release);
         }

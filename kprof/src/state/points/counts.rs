@@ -104,7 +104,7 @@ impl PointCounts {
         if state.is_some_and(PointState::records) {
             let hits: u64 = taken.buckets.iter().sum();
             let outcomes = &mut taken.outcomes;
-            outcomes.left_out = hits.saturating_sub(outcomes.recorded + outcomes.lost);
+            outcomes.unsampled = hits.saturating_sub(outcomes.recorded + outcomes.lost);
             outcomes.asked_weight = taken.weight;
         }
         taken

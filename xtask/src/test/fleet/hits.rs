@@ -23,7 +23,7 @@ pub fn lines(random: &mut Random, is_drawn: bool, stack: &dyn Fn(u64) -> String)
     let (mut account, mut cpus) = (String::new(), Vec::new());
     for cpu in 0..CPUS {
         let (mut weight, mut asked, mut lost_weight) = (0, 0, 0);
-        let (mut recorded, mut lost, mut left_out) = (0, 0, 0);
+        let (mut recorded, mut lost, mut unsampled) = (0, 0, 0);
         let mut hits = String::new();
         for hit in 0..HITS {
             let bits = 8 + random.below(10);
@@ -35,7 +35,7 @@ pub fn lines(random: &mut Random, is_drawn: bool, stack: &dyn Fn(u64) -> String)
             asked += one;
             let chance = if is_drawn { -(-(one as f64) / MEAN as f64).exp_m1() } else { 1.0 };
             if random.below(1 << 30) as f64 >= chance * f64::from(1 << 30) {
-                left_out += 1;
+                unsampled += 1;
             } else if random.below(12) == 0 {
                 (lost, lost_weight) = (lost + 1, lost_weight + one);
             } else {
@@ -46,11 +46,11 @@ pub fn lines(random: &mut Random, is_drawn: bool, stack: &dyn Fn(u64) -> String)
                 let _ = writeln!(hits, "!{POINT} {task} {cpu} {tsc:x} {one}{state} -{frames}");
             }
         }
-        let filtered = left_out + ONLY_COUNTED;
+        let filtered = unsampled + ONLY_COUNTED;
         let _ = writeln!(
             account,
             "# point-account tsc=9 cpu={cpu} weight={weight} recorded={recorded} lost={lost} filtered={filtered} \
-             left-out={left_out} asked-weight={asked} lost-weight={lost_weight} unit=ns point={POINT}"
+             unsampled={unsampled} asked-weight={asked} lost-weight={lost_weight} unit=ns point={POINT}"
         );
         cpus.push((hits, recorded));
     }

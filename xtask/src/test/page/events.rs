@@ -65,7 +65,7 @@ pub fn profile(shape: Shape) -> Result<Made> {
     let mut meta = "# batch cpu=meta from=0 to=60\n# mark tsc=b2d05e00 name=copying\n".to_owned();
     let (mut batches, mut hits) = (String::new(), Vec::new());
     for cpu in 1..=CPUS {
-        let (mut weight, mut asked, mut lost, mut lost_weight, mut left_out, mut recorded) = (0, 0, 0, 0, 0, 0);
+        let (mut weight, mut asked, mut lost, mut lost_weight, mut unsampled, mut recorded) = (0, 0, 0, 0, 0, 0);
         let mut only_counted = 0;
         let mut batch = format!("# batch cpu=event-{cpu} from=0 to=60\n");
         let mut tsc = 1_000_000_000;
@@ -83,7 +83,7 @@ pub fn profile(shape: Shape) -> Result<Made> {
             asked += one;
             let chance = mean.map_or(1.0, |mean| -(-(one as f64) / mean as f64).exp_m1());
             if random.below(1 << 30) as f64 >= chance * f64::from(1 << 30) {
-                left_out += 1;
+                unsampled += 1;
                 continue;
             }
             if has_missing && random.below(50) == 0 {
@@ -97,11 +97,11 @@ pub fn profile(shape: Shape) -> Result<Made> {
             let [leaf, middle, root] = [function, function % 2, 0].map(|at| TEXT + at * 0x1000 + 0x20);
             writeln!(batch, "!work {task} {cpu} {tsc:x} {one}{state} - {leaf:x} {middle:x} {root:x}")?;
         }
-        let filtered = left_out + only_counted;
+        let filtered = unsampled + only_counted;
         writeln!(
             meta,
             "# point-account tsc=9 cpu={cpu} weight={weight} recorded={recorded} lost={lost} filtered={filtered} \
-             left-out={left_out} asked-weight={asked} lost-weight={lost_weight} unit={unit} point=work"
+             unsampled={unsampled} asked-weight={asked} lost-weight={lost_weight} unit={unit} point=work"
         )?;
         batches += &sealed(&batch, &format!("cpu=event-{cpu} to=60 samples={recorded}"));
     }
