@@ -78,7 +78,7 @@ pub struct Watched {
 /// Runs QEMU and writes what was found.
 ///
 /// # Errors
-/// If QEMU cannot be run or takes no plugin, if a file cannot be read or written, if an expression is none.
+/// If QEMU cannot be run or takes no plugin, if a file cannot be read or written, if an expression is invalid.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let parse = |text: &String| text.parse::<Expression>().with_context(|| format!("-e '{text}'"));
     let expressions: Vec<Expression> = arguments.expressions.iter().map(parse).collect::<Result<_>>()?;

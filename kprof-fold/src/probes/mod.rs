@@ -49,7 +49,7 @@ pub struct Found {
 /// Finds all functions. `given` are names of handlers.
 ///
 /// # Errors
-/// If the file is none for x86_64, if it has no function with a name that was given, or if no handler is found.
+/// If the file is not for x86_64, if it has no function with a name that was given, or if no handler is found.
 pub fn find(file: &str, symbols: &Symbols, given: &[String]) -> Result<Found, Error> {
     let Some(elf) = symbols.elf.as_ref().filter(|elf| elf.is_x86_64()) else {
         return Err(Error::unusable(file, "is no ELF file for x86_64: give the kernel as the linker made it"));

@@ -20,7 +20,7 @@ pub fn frame_name(raw: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// Whether a symbol is none of a function: assemblers write `.L...` for places within functions, and `$x` and `$d`,
+/// Whether a symbol does not name a function: assemblers write `.L...` for places within functions, and `$x` and `$d`,
 /// with more after it, where code and data begin (ELF for the Arm 64-bit Architecture, 5.7; RISC-V ELF psABI, 8.4.7).
 pub fn is_label(raw: &[u8]) -> bool {
     match raw {

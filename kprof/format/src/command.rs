@@ -293,19 +293,19 @@ impl<'a> Command<'a> {
             _ => Verb::of(word).ok_or(BadCommand::Unknown)?,
         };
         let wrong = |expected| Err(BadCommand::Value(expected));
-        let alone = |command| if rest.is_empty() { Ok(command) } else { Err(BadCommand::Unknown) };
+        let without_arguments = |command| if rest.is_empty() { Ok(command) } else { Err(BadCommand::Unknown) };
         let one_of = |yes, no, expected| match rest {
             _ if rest == yes => Ok(true),
             _ if rest == no => Ok(false),
             _ => Err(BadCommand::Value(expected)),
         };
         match verb {
-            Verb::Start => alone(Self::Start),
-            Verb::Stop => alone(Self::Stop),
-            Verb::Lease => alone(Self::Lease),
-            Verb::Freeze => alone(Self::Freeze),
-            Verb::Thaw => alone(Self::Thaw),
-            Verb::Flush => alone(Self::Flush),
+            Verb::Start => without_arguments(Self::Start),
+            Verb::Stop => without_arguments(Self::Stop),
+            Verb::Lease => without_arguments(Self::Lease),
+            Verb::Freeze => without_arguments(Self::Freeze),
+            Verb::Thaw => without_arguments(Self::Thaw),
+            Verb::Flush => without_arguments(Self::Flush),
             Verb::Protocol => one_of("1", "0", "protocol 0 or 1").map(Self::Protocol),
             Verb::Copy => one_of("1", "0", "copy 0 or 1").map(Self::Copy),
             Verb::Hz => hz(rest),

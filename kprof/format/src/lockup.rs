@@ -86,7 +86,7 @@ pub fn lock_of_name(name: &str) -> Option<u64> {
     parse_hex(name.strip_prefix(HOLDER_PREFIX)?.as_bytes())
 }
 
-/// The words of a stack from its text: hex numbers with commas between. Ends at the first that is none.
+/// The words of a stack from its text: hex numbers with commas between. Ends at the first text that is no such number.
 ///
 /// ```
 /// use kprof_format::lockup::stack_of_text;

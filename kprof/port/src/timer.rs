@@ -12,10 +12,10 @@
 //! requested time: the timer that has woken the sampler is due again soon, and ends the turn of the running CPU. On all
 //! other machines a sleep is one interrupt of a one-shot timer.
 //!
-//! **With `-icount` the sampler must be CPU 0.** Up to version 8.0, QEMU lets a CPU run until the timer is due. The
-//! next CPU gets the time that is left until then, which is none. Only the first CPU of a round gets time of its own,
-//! so a busy CPU 0 starves all others (every emulation before QEMU's commit "ensure fairness with icount" of May 2023
-//! does this). `Profiler::check` says how long a sleep takes.
+//! **With `-icount` the sampler must be CPU 0.** Up to version 8.0, QEMU lets a CPU run until the timer is due. No
+//! time is then left for the next CPU. Only the first CPU of a round gets time of its own, so a busy CPU 0 starves all
+//! others (every emulation before QEMU's commit "ensure fairness with icount" of May 2023 does this).
+//! `Profiler::check` says how long a sleep takes.
 
 use crate::apic::{Hardware, LocalApic, Registers, register};
 use kprof::Clock;
