@@ -20,8 +20,8 @@ pub struct Move {
 /// An address in the kernel half where no code can be: it is not canonical. It is not a marker either.
 pub const NOWHERE: u64 = 1 << 63;
 
-/// From [`NOWHERE`] on this many addresses stand for kernel code in the lower half of the address space, as much lower as
-/// [`NOWHERE`] is.
+/// From [`NOWHERE`] on this many addresses stand for kernel code in the lower half of the address space, as much lower
+/// as [`NOWHERE`] is.
 pub const LOWER_HALF: u64 = 1 << 62;
 
 /// Whether an address stands for kernel code in the lower half. [`NOWHERE`] and the next one do not: they stand for

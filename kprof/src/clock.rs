@@ -4,9 +4,10 @@
 //! In: the counts of TSC and reference at both moments, and how far the timer has counted in between. Out: frequencies.
 //! Pure; the kernel reads the counters. Runs in: boot CPU.
 //!
-//! A kernel reads TSC, reference and timer at the same two moments, some milliseconds apart (`kprof_port::calibrate` does
-//! so). It may sleep or poll in between: it does not matter how late the second moment comes, also where the TSC counts
-//! instructions (QEMU with `-icount`). The requested length of a sleep must not be used, because a sleep can end late.
+//! A kernel reads TSC, reference and timer at the same two moments, some milliseconds apart (`kprof_port::calibrate`
+//! does so). It may sleep or poll in between: it does not matter how late the second moment comes, also where the TSC
+//! counts instructions (QEMU with `-icount`). The requested length of a sleep must not be used, because a sleep can end
+//! late.
 
 use core::fmt;
 

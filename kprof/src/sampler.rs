@@ -253,9 +253,9 @@ pub(crate) fn is_plausible(deadline: u64, now: u64, period: u64) -> bool {
     deadline.saturating_sub(now) <= 2 * period
 }
 
-/// The next deadline: one interval after the last one, or one interval after `now` if the former has passed already or is
-/// less than a quarter of the interval away. A late tick is not followed at once by the next one, because that one would
-/// probably be coalesced with it.
+/// The next deadline: one interval after the last one, or one interval after `now` if the former has passed already or
+/// is less than a quarter of the interval away. A late tick is not followed at once by the next one, because that one
+/// would probably be coalesced with it.
 pub(crate) fn after(last: u64, interval: u64, now: u64) -> u64 {
     let next = last + interval;
     if next > now + interval / 4 { next } else { now + interval }

@@ -45,9 +45,9 @@ impl Stack {
         self.interrupted.first().copied().unwrap_or(0)
     }
 
-    /// Whether only the interrupted frame differs from the exact stack. There are two reasons. Its function had not begun:
-    /// the exact stack ends with its caller, or with the function that has jumped to it. Or a function that it had called
-    /// has just returned: the exact stack still has that function.
+    /// Whether only the interrupted frame differs from the exact stack. There are two reasons. Its function had not
+    /// begun: the exact stack ends with its caller, or with the function that has jumped to it. Or a function that it
+    /// had called has just returned: the exact stack still has that function.
     pub fn differs_where_interrupted(&self, exact: &Self) -> bool {
         let has_not_begun = self.begins.is_some_and(|below| {
             let (below, above) = self.frames.split_at(below);

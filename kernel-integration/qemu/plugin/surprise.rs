@@ -178,7 +178,8 @@ impl Shadow {
     fn go_elsewhere(&mut self, number: usize, rsp_before: u64, machine: &impl Machine) {
         let cpu = &mut self.cpus[number];
         let (rsp, rip) = (cpu.rsp, cpu.last.map(|past| past.block.start));
-        // The return address was replaced. Or the function has moved it down the stack, as functions that save registers do.
+        // The return address was replaced. Or the function has moved it down the stack, as functions that save
+        // registers do.
         let is_moved = |frame: &Frame| {
             Some(frame.rip) == rip && frame.interrupted.is_none() && frame.rsp.wrapping_sub(rsp) <= MAX_ARGUMENT_BYTES
         };

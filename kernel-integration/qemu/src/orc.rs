@@ -1,10 +1,10 @@
 //! Linux's own unwind tables (ORC), as rows for the walk. Stage: symbolize.
 //!
 //! In: the ELF file of Linux for x86_64, with `.orc_unwind_ip` and `.orc_unwind` in the form of Linux 6.1. Out: rows.
-//! The method is explained in Documentation/arch/x86/orc-unwinder. For each range of instructions there is the distance of its
-//! first one from the entry itself, in 32 bits; and 6 bytes: two offsets of 16 bits for the stack pointer before the
-//! call and for the caller's RBP; the registers they count from, 4 bits each; the type in 2 bits; 1 if nothing called
-//! it. Later versions have other types, more bits, and at last `.orc_header`: they are refused.
+//! The method is explained in Documentation/arch/x86/orc-unwinder. For each range of instructions there is the distance
+//! of its first one from the entry itself, in 32 bits; and 6 bytes: two offsets of 16 bits for the stack pointer before
+//! the call and for the caller's RBP; the registers they count from, 4 bits each; the type in 2 bits; 1 if nothing
+//! called it. Later versions have other types, more bits, and at last `.orc_header`: they are refused.
 
 use crate::walk::tables::{LOST, Row, Rule, SAME};
 use anyhow::{Result, bail, ensure};

@@ -1,7 +1,8 @@
 //! The instructions of one function. Stage: probes, first.
 //!
 //! In: the code of a function of x86_64. Out: its instructions one after the other, and the addresses that it calls and
-//! jumps to. Runs on the host. Never guesses: bytes that are no instruction end the list, and their address is returned.
+//! jumps to. Runs on the host. Never guesses: bytes that are no instruction end the list, and their address is
+//! returned.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
 

@@ -2,7 +2,8 @@
 //!
 //! In: all functions of a kernel. Out: for each of them the functions that it calls or jumps to, and all that a set of
 //! functions reaches. Runs on the host. A call through a pointer at a fixed address is taken for one of the function
-//! whose address the file has there. Other calls through pointers are not seen; the functions that have some are reported.
+//! whose address the file has there. Other calls through pointers are not seen; the functions that have some are
+//! reported.
 
 use super::body::{self, Body};
 use super::switch;

@@ -3,8 +3,8 @@
 //! In: a reference ([`Hpet`] or [`Pit`]). Out: [`Calibration`]. Runs in: ordinary code, once, on a CPU whose timer is
 //! not in use. It takes 50 ms and needs no interrupt. All three counters are read at the same two moments, so the
 //! result does not depend on how much later the second moment comes. (The requested length of a sleep would be a wrong
-//! reference: a sleep can end late, for example under QEMU's `-icount`.) The result is the median of five rounds, because
-//! a virtual CPU may be descheduled between two reads.
+//! reference: a sleep can end late, for example under QEMU's `-icount`.) The result is the median of five rounds,
+//! because a virtual CPU may be descheduled between two reads.
 
 use crate::apic::{LocalApic, Registers, register};
 use core::arch::x86_64::_rdtsc;

@@ -3,16 +3,16 @@
 //! In: the calls of a raw lock of `lock_api`. Out: the same calls of the inner lock; hits of the points `lock.wait`,
 //! `lock.hold` and `try_lock.failed`. Runs in: wherever the kernel locks, with interrupts off or on, never in an NMI. A
 //! lock that is free is taken by the inner lock's `try_lock`, with nothing more. A release is one load and a branch
-//! more. Only a caller that must wait reads the clock. Nothing here allocates, waits for anything but the inner lock, or takes a
-//! lock of the kernel. The calls themselves are in the files beside this one, by trait.
+//! more. Only a caller that must wait reads the clock. Nothing here allocates, waits for anything but the inner lock,
+//! or takes a lock of the kernel. The calls themselves are in the files beside this one, by trait.
 //!
 //! Each release charges its holder with the time that all waiters have waited since the release before. So the time
 //! between a release and the moment when a waiter has the lock counts for the next holder, and every nanosecond of
-//! `lock.wait` is one of `lock.hold`. The waiter hits its point when it has just taken the lock, because its stack still
-//! shows where it waited. The holder hits its point after the release, with the same stack: so the lock is not held
-//! longer, except for the charge itself, which is one read of the clock and one exchange. After each of these calls the
-//! caller keeps its frame: a call at the end of a function would be compiled to a jump, and the function would be
-//! missing from the stack.
+//! `lock.wait` is one of `lock.hold`. The waiter hits its point when it has just taken the lock, because its stack
+//! still shows where it waited. The holder hits its point after the release, with the same stack: so the lock is not
+//! held longer, except for the charge itself, which is one read of the clock and one exchange. After each of these
+//! calls the caller keeps its frame: a call at the end of a function would be compiled to a jump, and the function
+//! would be missing from the stack.
 //!
 //! A wait that is given up is charged in the same way: to the holders that release meanwhile, and the rest to the next
 //! one. If nobody holds the lock at its end, no holder has caused the rest, and the waiter is charged with it.

@@ -3,7 +3,8 @@
 //!
 //! In: what the exception has interrupted. Out: hits of the probe's point; the registers after the instruction. Runs
 //! in: the breakpoint handler, interrupts off, never in an NMI. It must call no function that can have a probe, except
-//! while the flag is set that a hit is in progress on this CPU: such a nested hit is only emulated, and counted as lost.
+//! while the flag is set that a hit is in progress on this CPU: such a nested hit is only emulated, and counted as
+//! lost.
 
 use super::asked::Registers;
 use super::places::{self, Instruction, Place};

@@ -60,7 +60,7 @@ pub struct Arguments {
     /// How the sampler reaches the other CPUs, and with it what the profile can claim
     #[arg(long, value_enum, default_value_t = Trigger::Nmi)]
     trigger: Trigger,
-    /// With --arch riscv64 --trigger timer: a tick after this many loads that miss the data TLB, instead of ticks by time
+    /// With --arch riscv64 --trigger timer: a tick after N loads that miss the data TLB, not by time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     dtlb_load_misses: Option<u64>,
     /// Writes profiling.txt without markers, for Redox's own tools

@@ -1,10 +1,10 @@
 //! Judges what a profile says of tasks and their waits.
 //!
-//! In: a profile, and the serial log with lines `known: TASK PARTS LEAST MOST` of the workload `waits`: the least
-//! and the greatest number of ticks that the task spent so, as the kernel itself has counted. Out: nothing, or the first thing that is
-//! wrong. For every task the parts of its time are all of it, to the tick. All tasks together ran as long as their CPU
-//! was not idle, to the tick. For the tasks of the log, the hits of
-//! `sched.off-cpu` have the weight of the time in which the task was ready or blocked, up to a nanosecond each.
+//! In: a profile, and the serial log with lines `known: TASK PARTS LEAST MOST` of the workload `waits`: the least and
+//! the greatest number of ticks that the task spent so, as the kernel itself has counted. Out: nothing, or the first
+//! thing that is wrong. For every task the parts of its time are all of it, to the tick. All tasks together ran as long
+//! as their CPU was not idle, to the tick. For the tasks of the log, the hits of `sched.off-cpu` have the weight of the
+//! time in which the task was ready or blocked, up to a nanosecond each.
 
 use std::collections::BTreeMap;
 use std::path::Path;

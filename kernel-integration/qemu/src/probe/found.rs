@@ -24,8 +24,8 @@ pub struct Probed {
 pub type Times = BTreeMap<usize, u64>;
 
 impl Probed {
-    /// The quantile `part`, 0 to 1, of the times of the calls that have returned. It is the lowest time of its range, so
-    /// the exact one is up to 0.8 % longer; below 256 ns it is exact.
+    /// The quantile `part`, 0 to 1, of the times of the calls that have returned. It is the lowest time of its range,
+    /// so the exact one is up to 0.8 % longer; below 256 ns it is exact.
     pub fn quantile(&self, times: &Times, part: f64) -> u64 {
         let wanted = (part * self.returned as f64).ceil().max(1.0) as u64;
         let mut calls = 0;

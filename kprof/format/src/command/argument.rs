@@ -157,8 +157,8 @@ pub const EXPECTED_CONDITION: &str = "argN OP VALUE or argN:TYPE OP VALUE: N fro
     it, and others must not";
 
 impl Condition {
-    /// Parses a condition; the spaces around the comparison are optional. `None` if the text is no condition, if the type
-    /// does not have this value, if all values meet the condition, or if no value meets it.
+    /// Parses a condition; the spaces around the comparison are optional. `None` if the text is no condition, if the
+    /// type does not have this value, if all values meet the condition, or if no value meets it.
     pub fn parse(text: &str) -> Option<Self> {
         let at = text.find(['=', '!', '<', '>', '&'])?;
         let (name, rest) = text.split_at(at);
