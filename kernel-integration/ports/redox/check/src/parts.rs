@@ -288,6 +288,7 @@ pub mod syscall {
         pub type Result<T, E = Error> = core::result::Result<T, E>;
         pub const EINTR: i32 = 4;
         pub const EIO: i32 = 5;
+        pub const EAGAIN: i32 = 11;
         pub const EFAULT: i32 = 14;
         pub const EBUSY: i32 = 16;
         pub const EINVAL: i32 = 22;

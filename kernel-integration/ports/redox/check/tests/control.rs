@@ -3,6 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
+use kprof::ReadError;
 use kprof_daemon::read::framed::Framed;
 use kprof_daemon::read::Item;
 use redox_check::arch::interrupt::InterruptStack;
@@ -12,8 +13,9 @@ use redox_check::machine::{self, aligned, states};
 use redox_check::percpu::PercpuBlock;
 use redox_check::profiling;
 use redox_check::profiling::control;
+use redox_check::startup::ENV;
 use redox_check::sync::CleanLockToken;
-use redox_check::syscall::error::{Error, EBUSY, EINVAL};
+use redox_check::syscall::error::{Error, EAGAIN, EBUSY, EINVAL};
 use redox_check::syscall::usercopy::{UserSliceRo, UserSliceWo};
 use redox_check::ArrayString;
 
@@ -89,6 +91,11 @@ fn a_daemon_gets_everything_again_that_it_has_not_acknowledged() {
         state(9).contains("cpu.0.in-ring ")
     });
     profiling::name_context(5, ArrayString("shell"), &mut token());
+    assert!(
+        state(9).contains("\nmeta.lost 0\n"),
+        "a name that was given before the set-up is not lost: {}",
+        state(9)
+    );
 
     assert_eq!(write(1, "hz 0\n"), Err(Error::new(EINVAL)));
     assert!(
@@ -166,6 +173,27 @@ fn a_daemon_gets_everything_again_that_it_has_not_acknowledged() {
         start.elapsed().as_millis() >= 100,
         "the writer sleeps, because no ring fills"
     );
+
+    ENV.set("KPROF_KEYS=1\n").unwrap();
+    for _ in 0..2 {
+        profiling::serio_command(0, 30);
+        machine::until("the key A starts sampling", || {
+            crate::state(4).contains("\nstate running\n")
+        });
+        assert_eq!(write(4, "stop\n"), Ok(5));
+    }
+}
+
+#[test]
+fn a_reader_is_told_whether_to_try_again() {
+    for (error, number) in [
+        (ReadError::Claimed, EBUSY),
+        (ReadError::Busy, EAGAIN),
+        (ReadError::TooSmall(64), EINVAL),
+        (ReadError::NotClaimed, EINVAL),
+    ] {
+        assert_eq!(control::errno(error), Error::new(number), "{error}");
+    }
 }
 
 /// The number of samples in the ring, as the kernel counts it.

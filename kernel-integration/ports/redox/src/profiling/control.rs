@@ -135,12 +135,15 @@ pub fn read_stream(
 /// again after the next claim.
 fn framed(buf: UserSliceWo, stream: &StreamFile) -> Result<usize> {
     let mut records = alloc::vec![0; buf.len().min(READ_BYTES)];
-    let bytes = stream.read(&mut records).map_err(|error| {
-        Error::new(if matches!(error, ReadError::Claimed | ReadError::Busy) {
-            EBUSY
-        } else {
-            EINVAL
-        })
-    })?;
+    let bytes = stream.read(&mut records).map_err(errno)?;
     buf.copy_common_bytes_from_slice(records.get(..bytes).unwrap_or(&[]))
+}
+
+/// What a refused read of a stream returns. EAGAIN tells the reader to try again.
+pub fn errno(error: ReadError) -> Error {
+    Error::new(match error {
+        ReadError::Claimed => EBUSY,
+        ReadError::Busy => EAGAIN,
+        _ => EINVAL,
+    })
 }

@@ -15,7 +15,7 @@ use kprof::{CpuSet, Kernel, NmiToken, Profiler, Task, Trigger, DEFAULT_RING_WORD
 use spin::{Mutex, Once};
 
 use super::{
-    read::{Reading, DBG_ID_MAP},
+    read::{send_names, Reading},
     setup::{env, setup},
 };
 use crate::{
@@ -93,9 +93,7 @@ pub fn ready_for_profiling() {
         error!("kprof: nothing is sampled: {error}");
         return;
     }
-    for (id, name) in DBG_ID_MAP.read(token.token()).iter() {
-        PROFILER.task_name(u64::from(*id), name);
-    }
+    send_names(&mut token);
     let words = || Box::leak(Box::<[u64]>::new_uninit_slice(DEFAULT_RING_WORDS));
     if let Err(error) = PROFILER.register(0, words) {
         error!("kprof: nothing is sampled: {error}");

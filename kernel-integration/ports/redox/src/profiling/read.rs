@@ -5,6 +5,7 @@
 //! in: system calls.
 
 use alloc::boxed::Box;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use kprof::ReadError;
 
@@ -26,12 +27,24 @@ pub static DBG_ID_MAP: RwLock<L1, Names> = RwLock::new(Names::with_hasher(
     hashbrown::hash_map::DefaultHashBuilder::new(),
 ));
 
+/// Whether kprof is set up, so that names can be sent to it. It counts an earlier one as lost.
+static IS_SENDING: AtomicBool = AtomicBool::new(false);
+
 /// Called when a context is created, or starts another program.
 pub fn name_context(id: u32, name: Name, token: &mut CleanLockToken) {
     DBG_ID_MAP.write(token.token()).insert(id, name);
-    // Before kprof is set up this does nothing. The sampler sends the names in `DBG_ID_MAP` when it
-    // sets kprof up.
-    PROFILER.task_name(u64::from(id), &name);
+    if IS_SENDING.load(Ordering::SeqCst) {
+        PROFILER.task_name(u64::from(id), &name);
+    }
+}
+
+/// Called when kprof was set up: sends the names that were given before. A name that is given now may
+/// be sent twice.
+pub(super) fn send_names(token: &mut CleanLockToken) {
+    IS_SENDING.store(true, Ordering::SeqCst);
+    for (id, name) in DBG_ID_MAP.read(token.token()).iter() {
+        PROFILER.task_name(u64::from(*id), name);
+    }
 }
 
 /// The name of a context that runs or has run.

@@ -15,7 +15,7 @@ use kprof::CpuSet;
 use super::{
     cpu::{hand_over, rings},
     nmi::PROFILER,
-    read::DBG_ID_MAP,
+    read::send_names,
     setup::{env, setup},
 };
 use crate::{
@@ -122,12 +122,8 @@ fn set_up(sampler: LogicalCpuId, tsc_hz: u64, timer_hz: u64) {
     if let Err(error) = PROFILER.init(|| setup(Some(sampler), tsc_hz, hz)) {
         error!("kprof: nothing is sampled: {error}");
     }
-    // The names of contexts that already exist.
     // SAFETY: this CPU holds no lock.
-    let mut token = unsafe { CleanLockToken::new() };
-    for (id, name) in DBG_ID_MAP.read(token.token()).iter() {
-        PROFILER.task_name(u64::from(*id), name);
-    }
+    send_names(&mut unsafe { CleanLockToken::new() });
     IS_SET_UP.store(true, Ordering::SeqCst);
     for (cpu, ring) in rings().iter().enumerate() {
         hand_over(cpu, ring);
@@ -145,6 +141,8 @@ pub fn serio_command(index: usize, data: u8) {
         _ => return,
     };
     if env("KPROF_KEYS") == Some("1") {
+        // A key has its effect also if ctl has started or stopped sampling since the last one.
+        IS_RUNNING.store(!wanted, Ordering::SeqCst);
         IS_PROFILING.store(wanted, Ordering::SeqCst);
     }
 }
