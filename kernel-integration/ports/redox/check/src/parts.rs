@@ -199,6 +199,7 @@ pub mod percpu {
     pub struct PercpuBlock {
         pub cpu_id: LogicalCpuId,
         pub switch_internals: ContextSwitchPercpu,
+        #[cfg(feature = "profiling")]
         pub profiling: Option<&'static crate::profiling::RingBuffer>,
         #[cfg(target_arch = "x86_64")]
         pub misc_arch_info: ArchPercpuMisc,
@@ -215,6 +216,7 @@ pub mod percpu {
                 switch_internals: ContextSwitchPercpu {
                     current_dbg_id: AtomicU32::new(u32::MAX),
                 },
+                #[cfg(feature = "profiling")]
                 profiling: None,
                 #[cfg(target_arch = "x86_64")]
                 misc_arch_info: ArchPercpuMisc {

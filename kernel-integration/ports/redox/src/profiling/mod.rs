@@ -58,7 +58,6 @@ pub use self::off::*;
 mod off {
     use crate::cpu_set::LogicalCpuId;
 
-    pub enum RingBuffer {}
     pub unsafe fn allocate(_total_cpu_count: u32) {}
     pub unsafe fn init() {}
     pub fn ready_for_profiling() {}
