@@ -66,7 +66,8 @@ const MISSING: &str = "1 of 1 different stacks go through the entry stub kprof_t
 
 #[test]
 fn a_stub_without_a_marker_is_named_and_strict_refuses_the_profile() {
-    let profile = profile("unlisted", |stub, _, main| vec![main, stub + AFTER_CALL, main + 8]);
+    let profile =
+        profile("unlisted", |stub, compiled, main| vec![main, stub + AFTER_CALL, compiled + AFTER_COMPILED_CALL]);
     for verb in ["folded", "report", "flamegraph"] {
         let done = run(&[verb, &profile, &elf(), "1"]);
         assert!(done.status.success() && all(&done).contains(MISSING), "{verb}: {}", all(&done));
@@ -78,7 +79,7 @@ fn a_stub_without_a_marker_is_named_and_strict_refuses_the_profile() {
 }
 
 #[test]
-fn a_marker_a_compiled_handler_and_a_sample_in_the_stub_are_right() {
+fn a_marker_raw_words_a_compiled_handler_and_a_sample_in_the_stub_are_right() {
     const INTERRUPT_33: u64 = 0xffff_ffff_ffff_f121;
     const CANDIDATE: u64 = 0xffff_ffff_ffff_f600;
     let profiles = [
@@ -87,6 +88,8 @@ fn a_marker_a_compiled_handler_and_a_sample_in_the_stub_are_right() {
         profile("sampled", |stub, _, main| vec![stub + 1, main + 8, main + 8]),
         profile("candidate", |stub, _, main| vec![main, CANDIDATE, stub + AFTER_CALL, main + 8]),
         profile("last", |stub, _, main| vec![main, stub + AFTER_CALL]),
+        // Raw words have no markers: here the stack goes on with the interrupted instruction, which is in `compiled`.
+        profile("raw", |stub, compiled, main| vec![main, stub + AFTER_CALL, compiled + 1, main + 8]),
     ];
     for profile in profiles {
         let done = run(&["report", "--strict", &profile, &elf(), "1"]);

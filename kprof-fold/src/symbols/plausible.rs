@@ -123,7 +123,7 @@ fn addresses(stacks: &Stacks, symbols: &Symbols) -> (BTreeSet<u64>, BTreeSet<u64
 
 /// Whether a call instruction ends directly before an address of the file; `None` if the file has no code there, or
 /// code of a processor whose calls are not known here.
-fn follows_call(address: u64, elf: &super::elf::Elf) -> Option<bool> {
+pub(super) fn follows_call(address: u64, elf: &super::elf::Elf) -> Option<bool> {
     let longest = *CALL_BYTES.end();
     let before = |bytes: usize| elf.code(address.checked_sub(bytes as u64)?)?.get(..bytes);
     match elf.arch {
