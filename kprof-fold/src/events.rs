@@ -298,7 +298,8 @@ mod tests {
         assert_eq!(counts(&weight).iter().map(|(_, weight)| weight).sum::<u64>(), 7100);
         assert_eq!((counts(&weight), weight.lost), (vec![(1, 1014), (2, 6086)], 0));
         // A record of 300 bytes was lost: it stands for as much as the others.
-        let lossy = ["cpu=1 weight=10000 recorded=3 lost=1 filtered=36 unsampled=36 asked-weight=10000 lost-weight=300"];
+        let lossy =
+            ["cpu=1 weight=10000 recorded=3 lost=1 filtered=36 unsampled=36 asked-weight=10000 lost-weight=300"];
         let weight = tally.scaled(&point(&lossy), false);
         assert_eq!((counts(&weight), weight.lost), (vec![(1, 1000), (2, 6000)], 3000));
         let hits = tally.scaled(&point(&lossy), true);

@@ -23,7 +23,12 @@ for try in $(seq 15); do
         echo stop > $ctl 2> /dev/null
         wait $change && { [ "$(value mode)" = $mode ] || exit 2; }
         [ "$(value state)" = stopped ] || { value state; exit 3; }
-        [ "$(value mode)" = $mode ] || echo "mode $mode" > $ctl || exit 4
+        # The command is repeated then, until the CPU has run.
+        for again in $(seq 30); do
+            [ "$(value mode)" = $mode ] && break
+            echo "mode $mode" > $ctl 2> /dev/null
+        done
+        [ "$(value mode)" = $mode ] || exit 4
         before=$(value cpu.1.sent)
         balances || exit 5
         [ $mode = drop ] && echo "stop-beside-mode: round $try"
