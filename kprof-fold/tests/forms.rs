@@ -6,7 +6,7 @@ mod sealed;
 
 use kprof_fold::output::export::pprof::proto::Profile;
 use kprof_format::chunk::{Chunk, ChunkKind};
-use kprof_format::samples::{Delta, Times, varint};
+use kprof_format::samples::{MAX_SAMPLE_BYTES, Times, Writer, varint};
 use kprof_format::serial;
 use prost::Message;
 use sealed::sealed;
@@ -70,10 +70,12 @@ fn chunk_of(number: usize, batch: &[(u64, Vec<u64>)], boot: &str) -> Vec<u8> {
     let (block, length) = varint(line.len() as u64);
     payload.extend_from_slice(&block[..length]);
     payload.extend_from_slice(line.as_bytes());
-    let mut delta = Delta::default();
+    let (mut writer, mut room) = (Writer::default(), [0; MAX_SAMPLE_BYTES]);
     for (tick, (tsc, stack)) in batch.iter().enumerate() {
         let times = Times { tick: tick as u64, tsc: *tsc, task: 5 };
-        delta.write(times, stack, |block, length| payload.extend_from_slice(&block[..length]));
+        let callers: Vec<[u8; 8]> = stack[1..].iter().map(|word| word.to_le_bytes()).collect();
+        let length = writer.write(times, stack[0], &callers, &mut room);
+        payload.extend_from_slice(&room[..length]);
     }
     chunk(ChunkKind::Samples, batch.len() as u32, &payload)
 }

@@ -8,13 +8,11 @@
 use super::intake::Piece;
 use super::{Session, Totals};
 use crate::error::Error;
-use crate::names::Names;
 use crate::read::framed::Framed;
 use crate::read::redox_raw::RawRecords;
 use crate::read::{Item, Records, Skipped, Why};
 use crate::source::{Access, Layout, Source, Stream};
 use crate::system::System;
-use crate::write::compose::Composer;
 use kprof_format::record::{Kind, NO_TASK, OTHER_TASKS, OTHER_TASKS_NAME, VERSION};
 
 /// The most attempts to acknowledge records if the kernel refuses to free them.
@@ -53,12 +51,17 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
         let (mut is_first, mut newer) = (true, None);
         loop {
             if let (Stream::Cpu(cpu), Records::Framed(records)) = (stream, &mut records)
-                && Framed::position(records).is_some_and(|here| here >= place.on_disk.max(place.older))
+                && let Some(here) = Framed::position(records)
+                && here >= place.on_disk.max(place.older)
             {
-                let make_name = &mut |task| self.source.task_name(self.system, task);
-                let mut samples = Plain { names: &mut self.names, cpu, make_name };
-                let added = samples.add(records, &mut self.composer, &mut is_first, &mut self.totals.tsc);
-                self.unwritten += added;
+                if is_first {
+                    self.composer.begin(here);
+                }
+                let make_name = |task| self.source.task_name(self.system, task);
+                let plain = self.composer.plain_samples(&mut self.names, cpu, records, make_name);
+                is_first &= plain.samples == 0;
+                self.unwritten += plain.samples;
+                self.totals.tsc = joined(self.totals.tsc, plain.tsc());
             }
             let Some(item) = records.next().or_else(|| give_up_rest(&mut records, is_the_end)) else { break };
             let here = records.item_from();
@@ -81,8 +84,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
                     let make_name = || self.source.task_name(self.system, sample.task);
                     self.composer.sample(&mut self.names, cpu, sample, make_name);
                     self.unwritten += 1;
-                    let (first, last) = self.totals.tsc.unwrap_or((sample.tsc, sample.tsc));
-                    self.totals.tsc = Some((first.min(sample.tsc), last.max(sample.tsc)));
+                    self.totals.tsc = joined(self.totals.tsc, Some((sample.tsc, sample.tsc)));
                 }
                 (Item::Event(record), Stream::Event(cpu)) => {
                     let event = record.event;
@@ -199,41 +201,9 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
     }
 }
 
-/// Where the names of plain samples come from.
-struct Plain<'a> {
-    names: &'a mut Names,
-    cpu: u32,
-    make_name: &'a mut dyn FnMut(u64) -> Option<Vec<u8>>,
-}
-
-impl Plain<'_> {
-    /// Adds samples to the composer, up to the first record that needs a closer look. Returns how many were added. This
-    /// loop has nearly all records, and nothing in it that is the same for all of them.
-    fn add(
-        &mut self,
-        records: &mut Framed<'_>,
-        composer: &mut Composer,
-        is_first: &mut bool,
-        tsc: &mut Option<(u64, u64)>,
-    ) -> u64 {
-        let (mut added, (mut first, mut last)) = (0, tsc.unwrap_or((u64::MAX, 0)));
-        let mut is_begun = !*is_first;
-        while let Some(sample) = records.next_plain() {
-            if !is_begun {
-                composer.begin(records.item_from());
-                is_begun = true;
-            }
-            let task = sample.task;
-            composer.sample(self.names, self.cpu, &sample, || (self.make_name)(task));
-            (first, last) = (first.min(sample.tsc), last.max(sample.tsc));
-            added += 1;
-        }
-        *is_first = !is_begun;
-        if added > 0 {
-            *tsc = Some((first, last));
-        }
-        added
-    }
+/// The least and the greatest TSC of two parts, of which either may have no sample.
+fn joined(one: Option<(u64, u64)>, other: Option<(u64, u64)>) -> Option<(u64, u64)> {
+    one.into_iter().chain(other).reduce(|(first, last), (from, to)| (first.min(from), last.max(to)))
 }
 
 /// Counts a range of words that was skipped. Returns its position and the version in its first word, if a newer kernel

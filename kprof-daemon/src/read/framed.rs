@@ -27,9 +27,9 @@ pub struct Framed<'a> {
     at: usize,
     position: Option<u64>,
     item_from: u64,
-    /// Following the lengths from record to record meets every word that looks like the first word of a record. So no
-    /// length can reach over another record.
-    is_clean: bool,
+    /// Whether following the lengths from record to record meets every word that looks like the first word of a record.
+    /// Then no length can reach over another record. `None`: this was not needed yet.
+    is_clean: Option<bool>,
 }
 
 /// Words that are missing before a record.
@@ -53,9 +53,7 @@ impl<'a> Framed<'a> {
     /// The records in `bytes`; the first one lies at `position`. `None` means that the position is not known (a ring
     /// that overwrites): the first record's own position is then believed.
     pub fn new(bytes: &'a [u8], position: Option<u64>) -> Self {
-        let words = Words::new(bytes);
-        let is_clean = is_clean(words.whole());
-        Self { words, at: 0, position, item_from: position.unwrap_or(0), is_clean }
+        Self { words: Words::new(bytes), at: 0, position, item_from: position.unwrap_or(0), is_clean: None }
     }
 
     /// Position of the next word, if any record has been seen.
@@ -161,21 +159,30 @@ impl<'a> Framed<'a> {
         Some(self.expected(at) == Some(position))
     }
 
-    /// The next record if it is a whole sample that needs no closer look: nearly every one.
-    #[inline]
-    pub fn next_plain(&mut self) -> Option<Sample<'a>> {
-        let rest = self.words.whole().get(self.at..).filter(|_| self.is_clean)?;
-        let (head, callers) = rest.split_first_chunk::<{ SAMPLE_HEADER_WORDS + 1 }>()?;
-        let [first, position, tick, tsc, task, address] = head.map(u64::from_le_bytes);
-        let words = usize::from(first as u16);
-        let is_sample = first >> 16 == Header { kind: Kind::Sample, words: 0 }.encode() >> 16;
-        if !is_sample || words > MAX_WORDS || self.position != Some(position) {
-            return None;
+    /// Passes samples to `take`, up to the first record that needs a closer look, or whose sample `take` refuses. The
+    /// next record may then be one of any kind. Nearly every record is passed. `take` must refuse a sample whose
+    /// callers [hide the beginning of a record](may_hide_record), unless it has taken the same callers before: the
+    /// position of a record is one of its words, and no position comes twice, so they do not hide one now.
+    #[inline(always)]
+    pub fn each_plain(&mut self, mut take: impl FnMut(&Sample<'a>) -> bool) {
+        const FIRST: u64 = Header { kind: Kind::Sample, words: 0 }.encode();
+        let words = self.words.whole();
+        let (Some(mut position), Some(mut rest)) = (self.position, words.get(self.at..)) else { return };
+        while let Some((head, behind)) = rest.split_first_chunk::<{ SAMPLE_HEADER_WORDS + 1 }>() {
+            let [first, own_position, tick, tsc, task, address] = head.map(u64::from_le_bytes);
+            let length = usize::from(first as u16);
+            let is_sample = first >> 16 == FIRST >> 16 && own_position == position && length <= MAX_WORDS;
+            let split = length.checked_sub(head.len()).and_then(|callers| behind.split_at_checked(callers));
+            let Some((callers, next)) = split.filter(|(_, next)| is_sample && next.first().is_none_or(begins)) else {
+                break;
+            };
+            let stack = Stack { first: address, callers: Words::of(callers) };
+            if !take(&Sample { tick, tsc, task, stack, is_snapshot: false }) {
+                break;
+            }
+            (rest, position) = (next, position + length as u64);
         }
-        let callers = Words::of(callers.get(..words.checked_sub(head.len())?)?);
-        (self.at, self.item_from, self.position) = (self.at + words, position, Some(position + words as u64));
-        let stack = Stack { first: address, callers };
-        Some(Sample { tick, tsc, task, stack, is_snapshot: false })
+        (self.at, self.position) = (words.len() - rest.len(), Some(position));
     }
 
     fn item(kind: Kind, record: Words<'a>) -> Option<Item<'a>> {
@@ -213,10 +220,20 @@ impl<'a> Framed<'a> {
     }
 }
 
+/// Whether a word looks like the first word of a record.
+#[inline(always)]
+fn begins(word: &[u8; 8]) -> bool {
+    word.last_chunk() == Some(&MAGIC.to_le_bytes())
+}
+
+/// Whether one of these words looks like the first word of a record, so that a damaged length may reach over it.
+pub fn may_hide_record(callers: &[[u8; 8]]) -> bool {
+    callers.iter().any(begins)
+}
+
 /// Whether following the lengths meets every word that looks like the first of a record, and no other word. Both halves
 /// of a word are compared, because that takes half as many instructions; a lower half that looks like one is rare.
 fn is_clean(words: &[[u8; 8]]) -> bool {
-    let begins = |word: &[u8; 8]| u64::from_le_bytes(*word) >> 32 == u64::from(MAGIC);
     let halves = words.as_flattened().as_chunks().0.iter();
     let beginnings: u32 = halves.map(|half| u32::from(u32::from_le_bytes(*half) == MAGIC)).sum();
     let (mut at, mut met) = (0, 0);
@@ -234,14 +251,7 @@ fn is_clean(words: &[[u8; 8]]) -> bool {
 impl<'a> Iterator for Framed<'a> {
     type Item = Item<'a>;
 
-    #[inline]
     fn next(&mut self) -> Option<Item<'a>> {
-        self.next_plain().map(Item::Sample).or_else(|| self.next_checked())
-    }
-}
-
-impl<'a> Framed<'a> {
-    fn next_checked(&mut self) -> Option<Item<'a>> {
         if self.at >= self.words.count() {
             return None;
         }
@@ -268,7 +278,8 @@ impl<'a> Framed<'a> {
                 return self.damaged(Why::Position);
             }
         }
-        if !self.is_clean && self.next_sound(end).is_some() {
+        let rest = &self.words.whole()[self.at..];
+        if !*self.is_clean.get_or_insert_with(|| is_clean(rest)) && self.next_sound(end).is_some() {
             return self.damaged(Why::Length);
         }
         match self.may_begin(end) {

@@ -27,10 +27,10 @@ impl Body {
         self.end = 0;
     }
 
-    /// Makes room for pieces of this many bytes, whole blocks counted.
+    /// Makes room for this many bytes.
     #[inline(always)]
-    pub fn make_room(&mut self, bytes: usize) {
-        if self.bytes.len() - self.end < bytes {
+    fn make_room(&mut self, bytes: usize) {
+        if self.bytes.len().checked_sub(self.end).is_none_or(|room| room < bytes) {
             self.grow(bytes);
         }
     }
@@ -38,16 +38,6 @@ impl Body {
     #[cold]
     fn grow(&mut self, bytes: usize) {
         self.bytes.resize((self.end + bytes).next_power_of_two(), 0);
-    }
-
-    /// Adds the first `length` bytes of a block. There must be room for the whole block.
-    ///
-    /// # Panics
-    /// If there is no room.
-    #[inline(always)]
-    pub fn put<const BLOCK: usize>(&mut self, block: &[u8; BLOCK], length: usize) {
-        self.bytes[self.end..][..BLOCK].copy_from_slice(block);
-        self.end += length;
     }
 
     /// Room after the end. What is written there belongs to the batch after [`Body::advance`].
@@ -89,12 +79,12 @@ mod tests {
         for round in 0..3 {
             body.clear();
             for _ in 0..round {
-                body.make_room(12);
-                body.put(b"ab......", 2);
+                *body.room() = *b"ab......";
+                body.advance(2);
                 body.append(|out| out.extend_from_slice(b"line\n"));
                 body.extend(b"cd");
-                body.make_room(4);
-                body.put(b"e...", 1);
+                *body.room() = *b"e...";
+                body.advance(1);
             }
             assert_eq!(body.bytes(), b"abline\ncde".repeat(round));
         }

@@ -9,12 +9,13 @@ use super::lines::{self, Batch};
 use super::sample_line::{self, Prefix, SampleLines};
 use crate::ctl::{Counters, Ctl};
 use crate::names::Names;
+use crate::read::framed::{Framed, may_hide_record};
 use crate::read::{EventRecord, Meta, Sample, Skipped};
 use crate::source::Stream;
 use kprof_format::checksum::Crc32;
 use kprof_format::chunk::{Chunk, ChunkKind, HEADER_BYTES};
 use kprof_format::line::Name;
-use kprof_format::samples::{self, Delta, Times};
+use kprof_format::samples::{self, Times};
 
 /// The form of the sample file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,13 +37,49 @@ pub struct Composer {
     body: Body,
     open: Batch,
     has_begun: bool,
-    /// The previous sample, for the differences of the binary form.
-    delta: Box<Delta>,
+    /// The samples of the open chunk in the binary form.
+    samples: Box<samples::Writer>,
     /// Lines of the open batch that are not samples, in the binary form.
     notes: Vec<u8>,
-    stack: Vec<u64>,
     sample_lines: SampleLines,
     prefix: Prefix,
+}
+
+/// Samples that were added together.
+#[derive(Clone, Copy, Debug)]
+pub struct Plain {
+    /// How many there are.
+    pub samples: u64,
+    /// The least and the greatest TSC.
+    tsc: (u64, u64),
+    /// The ticks of the first and the last sample.
+    ticks: (u64, u64),
+}
+
+impl Plain {
+    const NONE: Self = Self { samples: 0, tsc: (u64::MAX, 0), ticks: (0, 0) };
+
+    /// The least and the greatest TSC, if there are samples.
+    pub fn tsc(&self) -> Option<(u64, u64)> {
+        (self.samples > 0).then_some(self.tsc)
+    }
+
+    #[inline(always)]
+    fn add(&mut self, sample: &Sample<'_>) {
+        if self.samples == 0 {
+            self.ticks.0 = sample.tick;
+        }
+        self.ticks.1 = sample.tick;
+        self.tsc = (self.tsc.0.min(sample.tsc), self.tsc.1.max(sample.tsc));
+        self.samples += 1;
+    }
+}
+
+/// What the binary form needs of a sample: its times, the first address and the callers.
+#[inline(always)]
+fn parts<'a>(sample: &Sample<'a>) -> (Times, u64, &'a [[u8; 8]]) {
+    let times = Times { tick: sample.tick, tsc: sample.tsc, task: sample.task };
+    (times, sample.stack.first, sample.stack.callers.whole())
 }
 
 impl Composer {
@@ -85,12 +122,11 @@ impl Composer {
         self.open = Batch { from, to: from, ..Batch::default() };
         self.has_begun = false;
         self.notes.clear();
-        self.delta.reset();
+        self.samples.reset();
         self.prefix.forget();
     }
 
     /// Adds a sample to the open batch. `make_name` is asked for a name that the table does not have.
-    #[inline]
     pub fn sample(
         &mut self,
         names: &mut Names,
@@ -98,29 +134,91 @@ impl Composer {
         sample: &Sample<'_>,
         make_name: impl FnOnce() -> Option<Vec<u8>>,
     ) {
-        if !self.has_begun {
-            self.open.first_tick = sample.tick;
-            self.has_begun = true;
-        }
-        self.open.last_tick = sample.tick;
-        self.open.samples += 1;
-        self.open.is_snapshot |= sample.is_snapshot;
         if self.form == Form::Binary {
-            self.stack.clear();
-            self.stack.extend(sample.stack.iter());
-            let times = Times { tick: sample.tick, tsc: sample.tsc, task: sample.task };
-            // A word takes at most two numbers; tick, TSC, task and two counts come before the words.
-            self.body.make_room((5 + 2 * self.stack.len() + 1) * samples::BLOCK_BYTES);
-            self.delta.write(times, &self.stack, |block, length| self.body.put(block, length));
+            let (times, first, callers) = parts(sample);
+            let length = self.samples.write(times, first, callers, self.body.room());
+            self.body.advance(length);
         } else {
-            if !self.prefix.is_of(sample.task, sample.tsc) {
-                let name = names.get_or_make(sample.task, sample.tsc, make_name);
-                self.prefix.set((sample.task, name.text, name.is_the_only_one), cpu, sample.tsc);
-            }
+            self.set_prefix(names, cpu, sample, make_name);
             match self.form {
                 Form::Plain => sample_line::plain(&mut self.body, &self.prefix, *sample),
                 _ => self.sample_lines.put(&mut self.body, &self.prefix, sample),
             }
+        }
+        let mut one = Plain::NONE;
+        one.add(sample);
+        self.count(&one);
+        self.open.is_snapshot |= sample.is_snapshot;
+    }
+
+    /// Adds the samples that begin `records` and need no closer look, which nearly all samples are. These loops have
+    /// nothing in them that is the same for all samples.
+    pub fn plain_samples(
+        &mut self,
+        names: &mut Names,
+        cpu: u32,
+        records: &mut Framed<'_>,
+        mut make_name: impl FnMut(u64) -> Option<Vec<u8>>,
+    ) -> Plain {
+        let mut plain = Plain::NONE;
+        match self.form {
+            Form::Binary => records.each_plain(|sample| {
+                let (times, first, callers) = parts(sample);
+                let room = self.body.room();
+                let length = match self.samples.write_known(times, first, callers, room) {
+                    Some(length) => length,
+                    None if may_hide_record(callers) => return false,
+                    None => self.samples.write(times, first, callers, room),
+                };
+                self.body.advance(length);
+                plain.add(sample);
+                true
+            }),
+            Form::Text => records.each_plain(|sample| {
+                self.set_prefix(names, cpu, sample, || make_name(sample.task));
+                let is_put = self.sample_lines.put_plain(&mut self.body, &self.prefix, sample);
+                if is_put {
+                    plain.add(sample);
+                }
+                is_put
+            }),
+            Form::Plain => records.each_plain(|sample| {
+                if may_hide_record(sample.stack.callers.whole()) {
+                    return false;
+                }
+                self.set_prefix(names, cpu, sample, || make_name(sample.task));
+                sample_line::plain(&mut self.body, &self.prefix, *sample);
+                plain.add(sample);
+                true
+            }),
+        }
+        self.count(&plain);
+        plain
+    }
+
+    fn count(&mut self, plain: &Plain) {
+        if plain.samples > 0 {
+            if !self.has_begun {
+                self.open.first_tick = plain.ticks.0;
+                self.has_begun = true;
+            }
+            self.open.last_tick = plain.ticks.1;
+            self.open.samples += plain.samples;
+        }
+    }
+
+    /// Makes the prefix that of this sample.
+    #[inline(always)]
+    fn set_prefix(
+        &mut self,
+        names: &mut Names,
+        cpu: u32,
+        sample: &Sample<'_>,
+        make_name: impl FnOnce() -> Option<Vec<u8>>,
+    ) {
+        if !self.prefix.is_of(sample.task, sample.tsc) {
+            let name = names.get_or_make(sample.task, sample.tsc, make_name);
+            self.prefix.set((sample.task, name.text, name.is_the_only_one), cpu, sample.tsc);
         }
     }
 

@@ -11,8 +11,10 @@
 //! that are reused are allocated.
 
 use super::body::Body;
+use crate::read::framed::may_hide_record;
 use crate::read::{Sample, Stack};
 use kprof_format::marker::Marker;
+use kprof_format::samples::{hash, is_same};
 use kprof_format::text::{Hex, eight_digits};
 
 /// A space and sixteen digits.
@@ -53,30 +55,17 @@ impl Default for Callers {
 }
 
 impl Callers {
-    /// The cache entry for these callers. It is chosen by the innermost three callers, which differ most, and by the
-    /// outermost one, which may be a program's.
+    /// The cache entry for these callers.
     #[inline(always)]
     fn place(&mut self, callers: &[[u8; 8]]) -> &mut Text {
-        let word = |bytes: &[u8; 8], turn: u32| u64::from_le_bytes(*bytes).rotate_left(turn);
-        let sum = match callers {
-            [a, b, c, .., z] => word(a, 0) ^ word(b, 16) ^ word(c, 32) ^ word(z, 48),
-            few => few.iter().fold(few.len() as u64, |sum, bytes| sum.rotate_left(16) ^ u64::from_le_bytes(*bytes)),
-        };
-        &mut self.0[(sum.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - CALLERS_BITS)) as usize]
+        &mut self.0[(hash(callers) >> (u64::BITS - CALLERS_BITS)) as usize]
     }
 }
 
 impl Text {
     #[inline(always)]
     fn is_of(&self, callers: &[[u8; 8]]) -> bool {
-        // Four words at once, which the processor compares with a few instructions.
-        let (new, new_rest) = callers.as_flattened().as_chunks::<32>();
-        let (old, old_rest) = self.words.as_flattened().as_chunks::<32>();
-        let (new_rest, old_rest) = (new_rest.as_chunks::<8>().0, old_rest.as_chunks::<8>().0);
-        self.words.len() == callers.len()
-            && !self.blocks.is_empty()
-            && new.iter().zip(old).all(|(new, old)| new == old)
-            && new_rest.iter().zip(old_rest).all(|(new, old)| new == old)
+        !self.blocks.is_empty() && is_same(callers, &self.words)
     }
 
     #[cold]
@@ -95,7 +84,6 @@ impl Text {
 
 impl SampleLines {
     /// Writes one sample.
-    #[inline]
     pub fn put(&mut self, out: &mut Body, prefix: &Prefix, sample: &Sample<'_>) {
         let callers = sample.stack.callers.whole();
         if callers.len() > MAX_CALLERS || prefix.text.len() > PREFIX_BYTES {
@@ -105,6 +93,27 @@ impl SampleLines {
         if !text.is_of(callers) {
             text.set(callers, &mut self.new);
         }
+        Self::put_line(text, out, prefix, sample);
+    }
+
+    /// Writes one sample, unless its callers may hide the beginning of a record. Returns whether it was written.
+    #[inline(always)]
+    pub fn put_plain(&mut self, out: &mut Body, prefix: &Prefix, sample: &Sample<'_>) -> bool {
+        let callers = sample.stack.callers.whole();
+        let text = self.callers.place(callers);
+        if text.is_of(callers) && prefix.text.len() <= PREFIX_BYTES {
+            Self::put_line(text, out, prefix, sample);
+            return true;
+        }
+        if may_hide_record(callers) {
+            return false;
+        }
+        self.put(out, prefix, sample);
+        true
+    }
+
+    #[inline(always)]
+    fn put_line(text: &Text, out: &mut Body, prefix: &Prefix, sample: &Sample<'_>) {
         let mut line = Line { room: out.room(), length: 0 };
         line.put(&prefix.block, prefix.text.len());
         let (low, length) = low_half(sample.tsc);
@@ -112,7 +121,7 @@ impl SampleLines {
         if sample.stack.first >> 32 == 0xffff_ffff {
             // Most samples are of kernel code, whose addresses begin with these eight digits.
             let mut first = *b" ffffffff        ";
-            first[9..].copy_from_slice(&eight_digits(sample.stack.first as u32));
+            first[9..].copy_from_slice(&digits_of(sample.stack.first as u32));
             line.put(&first, WORD_BYTES);
         } else {
             let (first, length) = word_text(sample.stack.first);
@@ -206,10 +215,27 @@ impl Prefix {
     }
 }
 
+/// The two digits of every byte: reading them takes half as many instructions as computing them.
+static DIGITS: [[u8; 2]; 256] = {
+    let (mut all, mut byte) = ([[0; 2]; 256], 0);
+    while byte < all.len() {
+        let [.., high, low] = eight_digits(byte as u32);
+        (all[byte], byte) = ([high, low], byte + 1);
+    }
+    all
+};
+
+/// The digits of a number.
+#[inline(always)]
+fn digits_of(number: u32) -> [u8; 8] {
+    let [a, b, c, d] = number.to_be_bytes().map(|byte| u16::from_le_bytes(DIGITS[usize::from(byte)]));
+    (u64::from(a) | u64::from(b) << 16 | u64::from(c) << 32 | u64::from(d) << 48).to_le_bytes()
+}
+
 /// The lower half of the TSC, after the upper half: a block, and the length of the text at its beginning.
 #[inline(always)]
 fn low_half(tsc: u64) -> ([u8; 9], usize) {
-    let digits = u64::from_be_bytes(eight_digits(tsc as u32));
+    let digits = u64::from_be_bytes(digits_of(tsc as u32));
     let mut text = *b"         ";
     if tsc >> 32 != 0 {
         text[..8].copy_from_slice(&digits.to_be_bytes());

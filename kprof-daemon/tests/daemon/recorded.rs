@@ -4,7 +4,7 @@
 //! interrupted and continued at any place. The test runs the real program on the real file system.
 
 use kprof_format::chunk::{Chunk, ChunkKind};
-use kprof_format::samples::{Delta, take_varint};
+use kprof_format::samples::{Reader, take_varint};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -105,7 +105,7 @@ fn the_binary_form_holds_the_same_in_two_fifths_of_the_bytes() {
     assert!(share <= 0.4, "{share}");
 
     let mut expected = text.split(|byte| *byte == b'\n');
-    let (mut rest, mut delta) = (&bytes[..], Delta::default());
+    let (mut rest, mut reader) = (&bytes[..], Reader::default());
     let mut count = 0;
     while !rest.is_empty() {
         let (chunk, after) = Chunk::split(rest).unwrap();
@@ -118,10 +118,10 @@ fn the_binary_form_holds_the_same_in_two_fifths_of_the_bytes() {
         let (head, mut payload) = payload.split_at(head_bytes);
         let head = std::str::from_utf8(head).unwrap();
         let cpu: u32 = head.split(' ').find_map(|word| word.strip_prefix("cpu=")).unwrap().parse().unwrap();
-        delta.reset();
-        while let Some(times) = delta.read(&mut payload) {
+        reader.reset();
+        while let Some(times) = reader.read(&mut payload) {
             let times = times.unwrap();
-            let stack: Vec<String> = delta.stack().iter().map(|word| format!("{word:x}")).collect();
+            let stack: Vec<String> = reader.stack().iter().map(|word| format!("{word:x}")).collect();
             let line = String::from_utf8(expected.next().unwrap().to_vec()).unwrap();
             let after_name = line.split_once(' ').unwrap().1;
             assert_eq!(format!("{cpu:x} {:x} {}", times.tsc, stack.join(" ")), after_name);

@@ -7,7 +7,7 @@ use super::ingest::{Consumer, Ingest, Region};
 use crate::problems::Kind;
 use kprof_format::chunk::{self, BadChunk, Chunk, ChunkKind, HEADER_BYTES, MAGIC};
 use kprof_format::event::LINE_BEGINS;
-use kprof_format::samples::{Delta, take_varint};
+use kprof_format::samples::{self, take_varint};
 use kprof_format::text::{Hex, UNNAMED_TASK, escaped};
 use std::io::{self, Read};
 
@@ -26,6 +26,8 @@ pub fn read<C: Consumer>(
 ) -> io::Result<u64> {
     // In this form messages give byte offsets instead of line numbers.
     ingest.file.push_str(":byte");
+    // Kept for all chunks, because it is large.
+    let mut state = Box::<samples::Reader>::default();
     let mut buffer = head;
     let mut offset = 0u64;
     let mut at = 0;
@@ -47,7 +49,7 @@ pub fn read<C: Consumer>(
         match Chunk::split(&buffer[at..]) {
             Ok((chunk, rest)) => {
                 let after = buffer.len() - rest.len();
-                take(ingest, &chunk, place);
+                take(ingest, &mut state, &chunk, place);
                 at = after;
             }
             Err(BadChunk::Incomplete { needs_bytes }) if !ended => needs = needs_bytes,
@@ -79,7 +81,7 @@ fn why(bad: BadChunk) -> String {
     }
 }
 
-fn take<C: Consumer>(ingest: &mut Ingest<C>, chunk: &Chunk<'_>, place: u64) {
+fn take<C: Consumer>(ingest: &mut Ingest<C>, state: &mut samples::Reader, chunk: &Chunk<'_>, place: u64) {
     match chunk.kind {
         ChunkKind::Lines => lines(ingest, chunk.payload, place),
         ChunkKind::Samples => {
@@ -89,7 +91,8 @@ fn take<C: Consumer>(ingest: &mut Ingest<C>, chunk: &Chunk<'_>, place: u64) {
             match text {
                 Some((text, body)) => {
                     lines(ingest, text, place);
-                    samples(ingest, body, chunk.samples, place);
+                    state.reset();
+                    samples(ingest, state, body, chunk.samples, place);
                 }
                 None => damaged(ingest, place, "its lines are longer than it is"),
             }
@@ -106,7 +109,14 @@ fn lines<C: Consumer>(ingest: &mut Ingest<C>, text: &[u8], place: u64) {
     }
 }
 
-fn samples<C: Consumer>(ingest: &mut Ingest<C>, mut body: &[u8], expected: u32, place: u64) {
+/// Reads the samples of a chunk, with a state that is at the beginning of a chunk.
+fn samples<C: Consumer>(
+    ingest: &mut Ingest<C>,
+    state: &mut samples::Reader,
+    mut body: &[u8],
+    expected: u32,
+    place: u64,
+) {
     let cpu = match &ingest.region {
         Region::Batch(open) => open.cpu,
         Region::Free => return damaged(ingest, place, "its first line cannot be read"),
@@ -114,17 +124,16 @@ fn samples<C: Consumer>(ingest: &mut Ingest<C>, mut body: &[u8], expected: u32, 
         Region::Repeated | Region::Damaged => return ingest.end_of_chunk(),
     };
     let Some(cpu) = cpu else { return damaged(ingest, place, "samples of the meta stream") };
-    let mut delta = Delta::default();
     let mut count = 0;
     // The same task often repeats, so its unpacked name is kept.
     let mut known: Option<(u64, Vec<u8>)> = None;
-    while let Some(sample) = delta.read(&mut body) {
+    while let Some(sample) = state.read(&mut body) {
         let Ok(times) = sample else { return damaged(ingest, place, "a sample cannot be read") };
         if known.as_ref().is_none_or(|(id, _)| *id != times.task) {
             known = Some((times.task, task_name(ingest, times.task)));
         }
         let name = known.as_ref().map_or(&b"-"[..], |(_, name)| name);
-        ingest.binary(name, cpu, times.tsc, delta.stack());
+        ingest.binary(name, cpu, times.tsc, state.stack());
         count += 1;
     }
     if count == expected {

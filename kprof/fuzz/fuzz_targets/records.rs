@@ -5,7 +5,7 @@
 
 use kprof::format::chunk::Chunk;
 use kprof::format::record::{Header, MAX_WORDS};
-use kprof::format::samples::Delta;
+use kprof::format::samples::Reader;
 use kprof::format::{marker::Marker, serial, text};
 use libfuzzer_sys::fuzz_target;
 
@@ -22,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(line.line.len() <= bytes.len());
     }
     assert!(text::unescaped(bytes).count() <= bytes.len());
-    let (mut reader, mut rest) = (Delta::default(), bytes);
+    let (mut reader, mut rest) = (Reader::default(), bytes);
     while let Some(Ok(_)) = reader.read(&mut rest) {
         assert!(!reader.stack().is_empty());
     }

@@ -66,7 +66,7 @@ pub struct Arguments {
     /// Writes profiling.txt without markers, for Redox's own tools
     #[arg(long)]
     plain: bool,
-    /// Writes profiling.bin instead, in the binary form: a fifth of the bytes, for high rates
+    /// Writes profiling.bin instead, in the binary form: less than a tenth of the bytes, for high rates
     #[arg(long, conflicts_with = "plain")]
     binary: bool,
     /// Records samples that are otherwise filtered: of an idle CPU, of user code

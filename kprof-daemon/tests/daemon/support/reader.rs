@@ -4,7 +4,7 @@
 //! not match its checksum, is void; a batch whose positions were already seen for that boot and CPU is skipped.
 
 use kprof_format::chunk::{BadChunk, Chunk, ChunkKind};
-use kprof_format::samples::{Delta, take_varint};
+use kprof_format::samples::{Reader, take_varint};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -163,7 +163,7 @@ fn ends(line: &str, batch: &Open, boot: &str, text: &str) -> bool {
 pub fn text_of_binary(mut bytes: &[u8]) -> Vec<u8> {
     let mut text = String::new();
     let mut names = BTreeMap::new();
-    let mut delta = Delta::default();
+    let mut reader = Reader::default();
     loop {
         let (chunk, rest) = match Chunk::split(bytes) {
             Ok(split) => split,
@@ -188,14 +188,14 @@ pub fn text_of_binary(mut bytes: &[u8]) -> Vec<u8> {
         let lines = std::str::from_utf8(lines).expect("lines are ASCII");
         text.push_str(lines);
         let (cpu, to) = (field(lines, "cpu").expect("a cpu"), field(lines, "to").expect("a position"));
-        delta.reset();
+        reader.reset();
         let mut count = 0;
-        while let Some(times) = delta.read(&mut samples) {
+        while let Some(times) = reader.read(&mut samples) {
             let times = times.expect("a checked chunk holds whole samples");
             let name = names.get(&times.task).cloned().unwrap_or_else(|| format!("id{:x}", times.task));
             let cpu: u32 = cpu.parse().expect("a number");
             let _ = write!(text, "{name} {cpu:x} {:x}", times.tsc);
-            for word in delta.stack() {
+            for word in reader.stack() {
                 let _ = write!(text, " {word:x}");
             }
             text.push('\n');
