@@ -26,9 +26,9 @@ pub struct Arguments {
 /// Maximum share of one CPU, in percent, when three CPUs are sampled at 1 kHz.
 const MAX_PERCENT: f64 = 0.65;
 /// The same maximum when the daemon writes the binary form.
-const MAX_PERCENT_BINARY: f64 = 0.8;
+const MAX_PERCENT_BINARY: f64 = 0.5;
 /// Maximum size of the binary form, in percent of the text.
-const MAX_BINARY_PERCENT: f64 = 40.0;
+const MAX_BINARY_PERCENT: f64 = 8.0;
 
 /// The figures of a run.
 struct Figures {
