@@ -16,7 +16,7 @@ fn write(writer: &mut Writer, times: Times, stack: &[u64]) -> Vec<u8> {
 }
 
 /// Checks that the samples are read again. Returns the bytes of each.
-fn survive<'a>(samples: &[(Times, impl AsRef<[u64]>)]) -> Vec<Vec<u8>> {
+fn survive(samples: &[(Times, impl AsRef<[u64]>)]) -> Vec<Vec<u8>> {
     let mut writer = Writer::default();
     let pieces: Vec<Vec<u8>> =
         samples.iter().map(|(times, stack)| write(&mut writer, *times, stack.as_ref())).collect();
