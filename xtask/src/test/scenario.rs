@@ -197,8 +197,9 @@ fn run_one(
     for file in scenario.directives("folds") {
         let place = if file.starts_with("serial") { folder } else { share.as_path() };
         let folded = run::output(Command::new(&parts.fold).arg(place.join(file)).arg(&symbols))?;
-        if folded.lines().count() < 3 {
-            bail!("{file} folds to {} stacks only", folded.lines().count());
+        // A file that was rotated on a busy host may have samples of one function only.
+        if !folded.lines().any(|line| line.contains(';')) {
+            bail!("{file} folds to no stack with a caller:\n{folded}");
         }
     }
     for names in scenario.directives("folded") {
