@@ -48,7 +48,7 @@ fn is_whole(folded: &[(String, u64)]) -> Result<()> {
 fn has_stacks(outside: &Outside, kernel: &Path) -> Result<()> {
     let (list, profile) = (outside.file("low.nm"), outside.file("low.txt"));
     fs::write(&list, run::output(Command::new("nm").arg("-S").arg(kernel))?)?;
-    let mut all = Vec::new();
+    let mut by_symbols = [Vec::new(), Vec::new()];
     for known in [Some(kernel), Some(&list), None] {
         let names = [Some(profile.as_path()), known].map(|path| path.map(|path| path.display().to_string()));
         let mut words = vec!["record", "--every", EVERY, "-o"];
@@ -58,13 +58,19 @@ fn has_stacks(outside: &Outside, kernel: &Path) -> Result<()> {
         ensure!(code == Some(33), "it ended with {code:?}: {said}");
         ensure!(said.contains("the kernel runs where ") == known.is_some(), "{said}");
         ensure!(!said.contains("are of code in kernel mode that is not the kernel's"), "{said}");
-        for symbols in [kernel, &list] {
+        for (symbols, all) in [kernel, &list].into_iter().zip(&mut by_symbols) {
             let folded = outside.folded_with(&["--no-inline"], "low.txt", symbols)?;
             is_whole(&folded).with_context(|| format!("recorded with {known:?}, folded with {symbols:?}"))?;
             all.push(folded);
         }
     }
-    ensure!(all.iter().all(|one| *one == all[0]), "six times the same samples, and other stacks: {all:#?}");
+    // Only the kernel's file has the code by which the caller of a function without a frame is known.
+    for all in &by_symbols {
+        ensure!(all.iter().all(|one| *one == all[0]), "three times the same samples, and other stacks: {all:#?}");
+    }
+    let sum = |folded: &[(String, u64)]| folded.iter().map(|(_, count)| count).sum::<u64>();
+    let [by_file, by_list] = by_symbols.map(|all| sum(&all[0]));
+    ensure!(by_file == by_list, "{by_file} samples by the file, {by_list} by the list of symbols");
     Ok(())
 }
 
