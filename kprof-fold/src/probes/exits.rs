@@ -6,8 +6,8 @@
 //! that code is not understood.
 
 use super::body::{Body, target};
-use super::refusal::Refusal;
 use super::switch;
+use super::unsupported::Unsupported;
 use crate::symbols::frame::{Frame, follow};
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic};
 
@@ -23,12 +23,12 @@ const JMP: [u8; 2] = [0xe9, 0xeb];
 ///
 /// # Errors
 /// Why the function cannot be probed.
-pub fn exits<'a>(body: &Body<'_>, constant: &impl Fn(u64) -> Option<&'a [u8]>) -> Result<Vec<u64>, Refusal> {
+pub fn exits<'a>(body: &Body<'_>, constant: &impl Fn(u64) -> Option<&'a [u8]>) -> Result<Vec<u64>, Unsupported> {
     if body.code.first() != Some(&PUSH_RBP) {
-        return Err(Refusal::FirstInstruction);
+        return Err(Unsupported::FirstInstruction);
     }
     if let Some(address) = body.undecoded {
-        return Err(Refusal::Undecoded(address - body.start));
+        return Err(Unsupported::Undecoded(address - body.start));
     }
     let (mut reached, mut open) = (vec![false; body.instructions.len()], vec![0]);
     let mut exits = Vec::new();
@@ -42,19 +42,19 @@ pub fn exits<'a>(body: &Body<'_>, constant: &impl Fn(u64) -> Option<&'a [u8]>) -
             exits.push(instruction.ip() - body.start);
         }
         for address in way.next {
-            open.push(body.at(address).ok_or(Refusal::IntoInstruction(instruction.ip() - body.start))?);
+            open.push(body.at(address).ok_or(Unsupported::IntoInstruction(instruction.ip() - body.start))?);
         }
     }
     let missed = body.instructions.iter().zip(&reached).find(|(one, reached)| !**reached && !is_padding(one));
     if let Some((instruction, _)) = missed {
-        return Err(Refusal::Unreached(instruction.ip() - body.start));
+        return Err(Unsupported::Unreached(instruction.ip() - body.start));
     }
     exits.sort_unstable();
     let is_wrong = |exit: &&u64| {
         let frame = follow(body.code, body.start, body.start + **exit);
         frame.is_some_and(|frame| frame != Frame::CallerOnTop)
     };
-    exits.iter().find(is_wrong).map_or(Ok(()), |exit| Err(Refusal::ReturnAddress(*exit)))?;
+    exits.iter().find(is_wrong).map_or(Ok(()), |exit| Err(Unsupported::ReturnAddress(*exit)))?;
     Ok(exits)
 }
 
@@ -76,15 +76,15 @@ impl Way {
     }
 }
 
-fn way<'a>(body: &Body<'_>, number: usize, constant: &impl Fn(u64) -> Option<&'a [u8]>) -> Result<Way, Refusal> {
+fn way<'a>(body: &Body<'_>, number: usize, constant: &impl Fn(u64) -> Option<&'a [u8]>) -> Result<Way, Unsupported> {
     let instruction = &body.instructions[number];
     let at = instruction.ip() - body.start;
     let next = instruction.next_ip();
     let is_within = |address: u64| body.contains(address) && address != body.start;
     match instruction.flow_control() {
         FlowControl::Next | FlowControl::Interrupt if next < body.end() => Ok(Way::to(vec![next])),
-        FlowControl::Next | FlowControl::Interrupt => Err(Refusal::RunsOn),
-        FlowControl::Call if target(instruction).is_some_and(is_within) => Err(Refusal::CallsInside(at)),
+        FlowControl::Next | FlowControl::Interrupt => Err(Unsupported::RunsOn),
+        FlowControl::Call if target(instruction).is_some_and(is_within) => Err(Unsupported::CallsInside(at)),
         // A call at the very end is one that never returns. The compiler leaves no code after it.
         FlowControl::Call | FlowControl::IndirectCall => {
             Ok(Way::to(if next < body.end() { vec![next] } else { Vec::new() }))
@@ -93,22 +93,22 @@ fn way<'a>(body: &Body<'_>, number: usize, constant: &impl Fn(u64) -> Option<&'a
             Some(target) if is_within(target) => Ok(Way::to(vec![target])),
             // A jump to the first instruction is a call of the function by itself, in the place of a return.
             Some(_) if JMP.contains(&body.bytes(instruction)[0]) => Ok(Way::out()),
-            _ => Err(Refusal::OtherJump(at)),
+            _ => Err(Unsupported::OtherJump(at)),
         },
         FlowControl::ConditionalBranch => match target(instruction) {
             Some(target) if is_within(target) && next < body.end() => Ok(Way::to(vec![target, next])),
-            Some(target) if is_within(target) => Err(Refusal::RunsOn),
-            _ => Err(Refusal::ConditionalJump(at)),
+            Some(target) if is_within(target) => Err(Unsupported::RunsOn),
+            _ => Err(Unsupported::ConditionalJump(at)),
         },
         FlowControl::IndirectBranch => match switch::targets(body, number, constant) {
             Some(targets) => Ok(Way::to(targets)),
-            None => Err(Refusal::IndirectJump(at)),
+            None => Err(Unsupported::IndirectJump(at)),
         },
         FlowControl::Return if body.bytes(instruction) == RET => Ok(Way::out()),
-        FlowControl::Return => Err(Refusal::OtherReturn(at)),
+        FlowControl::Return => Err(Unsupported::OtherReturn(at)),
         // `ud2`: the code never gets further.
         FlowControl::Exception => Ok(Way::to(Vec::new())),
-        FlowControl::XbeginXabortXend => Err(Refusal::Transaction(at)),
+        FlowControl::XbeginXabortXend => Err(Unsupported::Transaction(at)),
     }
 }
 
@@ -125,7 +125,7 @@ mod tests {
     const START: u64 = 0xffff_ffff_8000_1000;
     const TABLE: u64 = 0xffff_ffff_8000_2000;
 
-    fn of(code: &[u8]) -> Result<Vec<u64>, Refusal> {
+    fn of(code: &[u8]) -> Result<Vec<u64>, Unsupported> {
         let table: Vec<u8> = [START + 16, START + 19].into_iter().flat_map(u64::to_le_bytes).collect();
         // The compiler may have put it anywhere; the life of the bytes is that of the file.
         let table: &'static [u8] = table.leak();
@@ -163,13 +163,13 @@ mod tests {
         ];
         assert_eq!(of(&code), Ok(vec![17, 20]));
         // A third piece of code after a table of two entries: what leads there is not known.
-        assert_eq!(of(&[&code[..], &[0x5d, 0xc3]].concat()), Err(Refusal::Unreached(21)));
+        assert_eq!(of(&[&code[..], &[0x5d, 0xc3]].concat()), Err(Unsupported::Unreached(21)));
     }
 
     #[test]
     fn each_other_way_out_is_a_reason() {
-        use Refusal::*;
-        let cases: [(&[u8], Refusal); 26] = [
+        use Unsupported::*;
+        let cases: [(&[u8], Unsupported); 26] = [
             (&[], FirstInstruction),
             // ret; endbr64, push rbp; push rbp in two bytes
             (&[0xc3], FirstInstruction),
@@ -218,6 +218,6 @@ mod tests {
     fn a_function_that_changes_the_stack_is_refused() {
         // push rbp; mov [rdi], rsp; mov rsp, rsi; pop rbp; ret
         let code = [0x55, 0x48, 0x89, 0x27, 0x48, 0x89, 0xf4, 0x5d, 0xc3];
-        assert_eq!(of(&code), Err(Refusal::ReturnAddress(8)));
+        assert_eq!(of(&code), Err(Unsupported::ReturnAddress(8)));
     }
 }

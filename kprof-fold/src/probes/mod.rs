@@ -13,8 +13,8 @@ pub mod body;
 pub mod exits;
 pub mod graph;
 pub mod handlers;
-pub mod refusal;
 pub mod switch;
+pub mod unsupported;
 
 use crate::cli::nearest::did_you_mean;
 use crate::error::Error;
@@ -22,7 +22,7 @@ use crate::symbols::Symbols;
 use body::Body;
 use graph::Graph;
 use handlers::Handlers;
-use refusal::Refusal;
+use unsupported::Unsupported;
 
 /// A function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct Function {
     /// Its name.
     pub name: String,
     /// The distances of the instructions that leave it, or why it cannot be probed.
-    pub exits: Result<Vec<u64>, Refusal>,
+    pub exits: Result<Vec<u64>, Unsupported>,
 }
 
 /// The functions of a kernel, and what is known of its handlers.
@@ -73,19 +73,19 @@ pub fn find(file: &str, symbols: &Symbols, given: &[String]) -> Result<Found, Er
         let (symbol, body) = (table.get(number), bodies[number].as_ref());
         let next = (number + 1 < table.len()).then(|| table.get(number + 1).start);
         if symbol.size == 0 {
-            return Err(Refusal::NoSize);
+            return Err(Unsupported::NoSize);
         }
-        let body = body.filter(|body| body.code.len() as u64 == symbol.size).ok_or(Refusal::NoCode)?;
+        let body = body.filter(|body| body.code.len() as u64 == symbol.size).ok_or(Unsupported::NoCode)?;
         if symbol.start < elf.base {
-            return Err(Refusal::BelowKernel);
+            return Err(Unsupported::BelowKernel);
         }
         if let Some(next) = next.filter(|next| body.contains(*next)).and_then(|next| table.find(next)) {
-            return Err(Refusal::SymbolInside(names[next].clone()));
+            return Err(Unsupported::SymbolInside(names[next].clone()));
         }
         let exits = exits::exits(body, &constant)?;
         match entered.get(&number) {
-            Some(other) => Err(Refusal::EnteredInside(names[*other].clone())),
-            None if executed.functions.contains(&number) => Err(Refusal::Handler),
+            Some(other) => Err(Unsupported::EnteredInside(names[*other].clone())),
+            None if executed.functions.contains(&number) => Err(Unsupported::Handler),
             None => Ok(exits),
         }
     };

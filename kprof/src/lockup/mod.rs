@@ -1,11 +1,11 @@
 //! The witness: the sampler CPU, which still runs when other CPUs are stuck, reports them.
 //!
 //! In: a lockup that the sampler has found. Out: [`Lockup`], which a kernel prints or exports in
-//! [`crate::Kernel::locked_up`]. Runs in: the sampler CPU, ordinary code. `look` finds lockups; with the feature
+//! [`crate::Kernel::locked_up`]. Runs in: the sampler CPU, ordinary code. `check` finds lockups; with the feature
 //! `profiling` off there is none, and the type has no value.
 
 #[cfg(feature = "profiling")]
-mod look;
+mod check;
 
 #[cfg(feature = "profiling")]
 use crate::export;
@@ -14,9 +14,9 @@ use crate::format::lockup::Kind;
 use crate::format::lockup::Reason;
 #[cfg(feature = "profiling")]
 use crate::state::lockup::Report;
-use core::fmt;
 #[cfg(feature = "profiling")]
-pub(crate) use look::look;
+pub(crate) use check::check;
+use core::fmt;
 
 /// A CPU that is locked up, for [`crate::Kernel::locked_up`]. It prints itself as one sentence.
 pub struct Lockup<'a> {

@@ -74,7 +74,7 @@ impl WaitsFor {
     }
 
     /// What this CPU waits for, if that is noted. `None` also while the CPU changes its entry.
-    pub(crate) fn look(&self) -> Option<Waiting> {
+    pub(crate) fn read(&self) -> Option<Waiting> {
         interrupts::without(|| {
             let entry = self.0.try_lock()?;
             let entry = entry.as_ref()?;
@@ -105,20 +105,20 @@ mod tests {
     fn an_entry_is_that_of_a_wait_that_goes_on() {
         let (cell, one, other) = (WaitsFor::new(), Holder::new(), Holder::new());
         let outer = cell.begin(1, 7, &one);
-        assert_eq!(cell.look(), None, "nobody has noted who holds it");
+        assert_eq!(cell.read(), None, "nobody has noted who holds it");
         one.note(3);
-        assert_eq!(cell.look().map(|waiting| (waiting.task, waiting.holder)), Some((7, 3)));
+        assert_eq!(cell.read().map(|waiting| (waiting.task, waiting.holder)), Some((7, 3)));
         other.note(0);
         let inner = cell.begin(2, 8, &other);
-        assert_eq!(cell.look().map(|waiting| (waiting.task, waiting.holder)), Some((8, 0)));
+        assert_eq!(cell.read().map(|waiting| (waiting.task, waiting.holder)), Some((8, 0)));
         drop(outer);
-        assert_eq!(cell.look().map(|waiting| waiting.task), Some(8), "the end of another wait changes nothing");
+        assert_eq!(cell.read().map(|waiting| waiting.task), Some(8), "the end of another wait changes nothing");
         let changes = cell.0.lock();
-        assert_eq!(cell.look(), None, "the witness does not wait for a CPU that may be stuck");
+        assert_eq!(cell.read(), None, "the witness does not wait for a CPU that may be stuck");
         drop(changes);
         other.forget();
-        assert_eq!(cell.look(), None, "readers are not noted");
+        assert_eq!(cell.read(), None, "readers are not noted");
         drop(inner);
-        assert_eq!(cell.look(), None);
+        assert_eq!(cell.read(), None);
     }
 }

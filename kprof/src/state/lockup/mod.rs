@@ -29,7 +29,7 @@ pub(crate) struct Sample {
     pub(crate) is_at_work: bool,
 }
 
-/// What a CPU has shown since the last look, beside its samples.
+/// What a CPU has shown since the last check, beside its samples.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Shown {
     /// Ticks that were sent and not taken.
@@ -56,13 +56,13 @@ struct Span {
 /// The state of one CPU.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    /// The counters at the last look.
+    /// The counters at the last check.
     pub(crate) before: Counters,
     /// Where the next record of the ring begins.
     pub(crate) position: u64,
     /// Where the newest record begins, if there was one.
     pub(crate) newest: Option<u64>,
-    /// When the last look was.
+    /// When the last check was.
     last: u64,
     /// Kernel code of one task, whether interrupts were off or not.
     one_task: Option<Span>,
@@ -73,7 +73,7 @@ pub(crate) struct Watch {
     ticks: u64,
     unknown: u64,
     places: Places,
-    /// This look has seen the CPU at work.
+    /// This check has seen the CPU at work.
     is_seen: bool,
     has_told_soft: bool,
     has_told_hard: bool,
@@ -119,7 +119,7 @@ impl Watch {
         *self = Self { before, position, newest, last: now, ..Self::new() };
     }
 
-    /// Begins a look. `threshold` is the time after which a lockup is reported.
+    /// Begins a check. `threshold` is the time after which a lockup is reported.
     pub(crate) fn begin(&mut self, now: u64, threshold: u64) {
         let step = now.saturating_sub(self.last).min(threshold / 4);
         for span in [&mut self.one_task, &mut self.interrupts_off, &mut self.no_answer].into_iter().flatten() {
@@ -128,7 +128,7 @@ impl Watch {
         self.is_seen = false;
     }
 
-    /// Takes a sample that is new since the last look; the oldest comes first.
+    /// Takes a sample that is new since the last check; the oldest comes first.
     pub(crate) fn sample(&mut self, sample: &Sample) {
         if !sample.is_at_work {
             return self.progress();
@@ -153,7 +153,7 @@ impl Watch {
         self.places.add(sample.address);
     }
 
-    /// Ends a look. Returns the reason if the CPU turns out to be locked up, the first time.
+    /// Ends a check. Returns the reason if the CPU turns out to be locked up, the first time.
     pub(crate) fn end(&mut self, now: u64, shown: &Shown, threshold: u64) -> Option<Reason> {
         let last = core::mem::replace(&mut self.last, now);
         if shown.unknown > 0 {
@@ -167,7 +167,7 @@ impl Watch {
         }
         let is_late = |span: &Option<Span>| span.is_some_and(|span| span.watched >= threshold);
         match shown {
-            // The tick that is pending was sent right after the last look.
+            // The tick that is pending was sent right after the last check.
             Shown { pending: 1.., answered: false, .. } => {
                 let watched = now.saturating_sub(last).min(threshold / 4);
                 self.no_answer.get_or_insert(Span { from: last, watched });

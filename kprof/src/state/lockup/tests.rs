@@ -19,8 +19,8 @@ impl Cpu {
         Self { watch, now: 5 * MS, found: Vec::new() }
     }
 
-    /// One look, `step` after the one before.
-    fn look(&mut self, step: u64, sample: Option<(u64, bool)>, shown: Shown) {
+    /// One check, `step` after the one before.
+    fn check(&mut self, step: u64, sample: Option<(u64, bool)>, shown: Shown) {
         self.now += step;
         self.watch.begin(self.now, N);
         if let Some((task, interrupts_off)) = sample {
@@ -33,7 +33,7 @@ impl Cpu {
     }
 
     fn looks(&mut self, count: u64, sample: Option<(u64, bool)>, shown: Shown) {
-        (0..count).for_each(|_| self.look(MS, sample, shown));
+        (0..count).for_each(|_| self.check(MS, sample, shown));
     }
 }
 
@@ -60,11 +60,11 @@ fn each_sign_of_progress_ends_a_lockup_and_the_next_one_is_a_new_one() {
     let mut cpu = Cpu::new();
     for _ in 0..2 {
         cpu.looks(99, Some((7, false)), ANSWERED);
-        cpu.look(MS, None, PROGRESS);
+        cpu.check(MS, None, PROGRESS);
     }
     assert_eq!(cpu.found, []);
     cpu.looks(200, Some((7, false)), ANSWERED);
-    cpu.look(MS, None, PROGRESS);
+    cpu.check(MS, None, PROGRESS);
     cpu.looks(200, Some((7, false)), ANSWERED);
     assert_eq!(cpu.found.iter().map(|found| found.1).collect::<Vec<_>>(), [Reason::OneTask; 2]);
 }
@@ -73,11 +73,11 @@ fn each_sign_of_progress_ends_a_lockup_and_the_next_one_is_a_new_one() {
 fn another_task_is_progress_unless_interrupts_stay_off() {
     let mut cpu = Cpu::new();
     for task in 0..300 {
-        cpu.look(MS, Some((task % 7, false)), ANSWERED);
+        cpu.check(MS, Some((task % 7, false)), ANSWERED);
     }
     assert_eq!(cpu.found, []);
     for task in 0..300 {
-        cpu.look(MS, Some((task % 7, true)), ANSWERED);
+        cpu.check(MS, Some((task % 7, true)), ANSWERED);
     }
     assert_eq!(cpu.found.len(), 1, "{:?}", cpu.found);
     assert_eq!(cpu.found[0].1, Reason::InterruptsOff);
@@ -87,7 +87,7 @@ fn another_task_is_progress_unless_interrupts_stay_off() {
 fn an_interrupt_that_was_served_shows_that_interrupts_were_on() {
     let mut cpu = Cpu::new();
     for task in 0..300 {
-        cpu.look(MS, Some((task % 7, true)), Shown { interrupt: task % 50 == 0, ..ANSWERED });
+        cpu.check(MS, Some((task % 7, true)), Shown { interrupt: task % 50 == 0, ..ANSWERED });
     }
     assert_eq!(cpu.found, []);
 }
@@ -96,7 +96,7 @@ fn an_interrupt_that_was_served_shows_that_interrupts_were_on() {
 fn a_sample_with_interrupts_on_shows_that_they_were_not_off_all_the_time() {
     let mut cpu = Cpu::new();
     for task in 0..300 {
-        cpu.look(MS, Some((task % 7, task % 50 != 0)), ANSWERED);
+        cpu.check(MS, Some((task % 7, task % 50 != 0)), ANSWERED);
     }
     assert_eq!(cpu.found, []);
 }
@@ -106,7 +106,7 @@ fn a_cpu_that_takes_no_tick_is_hard_locked_and_one_that_is_late_is_not() {
     let mut cpu = Cpu::new();
     for _ in 0..10 {
         cpu.looks(99, None, SILENT);
-        cpu.look(MS, None, Shown { answered: true, ..SILENT });
+        cpu.check(MS, None, Shown { answered: true, ..SILENT });
     }
     assert_eq!(cpu.found, []);
     let from = cpu.now;
@@ -129,7 +129,7 @@ fn a_soft_lockup_is_reported_only_when_the_cpu_was_just_seen_at_work() {
     cpu.looks(90, Some((7, true)), ANSWERED);
     cpu.looks(30, None, SILENT);
     assert_eq!(cpu.found, []);
-    cpu.look(MS, Some((7, true)), ANSWERED);
+    cpu.check(MS, Some((7, true)), ANSWERED);
     assert_eq!(cpu.found.len(), 1);
 }
 
@@ -146,7 +146,7 @@ fn a_cpu_that_answers_after_a_hard_lockup_begins_anew() {
 fn places_of_before_the_lockup_are_not_among_its_own() {
     let mut cpu = Cpu::new();
     cpu.looks(40, Some((7, true)), ANSWERED);
-    cpu.look(MS, None, PROGRESS);
+    cpu.check(MS, None, PROGRESS);
     cpu.looks(150, Some((8, true)), ANSWERED);
     let found = cpu.watch.found(Reason::InterruptsOff, 0);
     assert_eq!((cpu.found.len(), found.ticks, found.places.iter().collect::<Vec<_>>()), (1, 150, vec![(0xff08, 150)]));
@@ -171,9 +171,9 @@ fn ticks_without_a_sample_prolong_a_lockup_and_have_no_place() {
 fn a_sampler_that_was_away_finds_nothing_before_it_has_looked_four_times() {
     for (sample, shown) in [(Some((7, true)), ANSWERED), (None, SILENT)] {
         let mut cpu = Cpu::new();
-        (0..3).for_each(|_| cpu.look(1000 * MS, sample, shown));
+        (0..3).for_each(|_| cpu.check(1000 * MS, sample, shown));
         assert_eq!(cpu.found, []);
-        (0..2).for_each(|_| cpu.look(1000 * MS, sample, shown));
+        (0..2).for_each(|_| cpu.check(1000 * MS, sample, shown));
         assert_eq!(cpu.found.len(), 1);
     }
 }

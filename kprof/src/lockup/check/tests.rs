@@ -1,4 +1,4 @@
-//! Tests of a look: what the counters of a CPU tell, and what they do not tell.
+//! Tests of a check: what the counters of a CPU tell, and what they do not tell.
 
 use super::*;
 use crate::cpu_set::CpuSet;
@@ -50,7 +50,7 @@ fn instance(config: Config) -> &'static Instance<Listener> {
 fn looks(instance: &'static Instance<Listener>, most: usize, mut between: impl FnMut(&CpuSlot)) -> Vec<String> {
     let (begin, mut is_on) = (timestamp::read(), false);
     loop {
-        is_on = look(instance, 0, is_on);
+        is_on = check(instance, 0, is_on);
         let reports = instance.kernel.0.lock().unwrap().clone();
         if reports.len() >= most || timestamp::read() - begin > 20_000_000 {
             return reports;
@@ -109,7 +109,7 @@ fn the_sampler_does_not_judge_itself() {
     let instance = instance(Config::new());
     let (begin, mut is_on) = (timestamp::read(), false);
     while timestamp::read() - begin < 20_000_000 {
-        is_on = look(instance, 1, is_on);
+        is_on = check(instance, 1, is_on);
         instance.shared.slots()[1].raise_tick();
     }
     assert!(is_on && instance.kernel.0.lock().unwrap().is_empty());
@@ -164,12 +164,12 @@ fn what_is_off_is_not_looked_for_and_a_pause_begins_anew() {
     let off = instance(Config::new());
     off.shared.live.store(&crate::state::choices::Choices { lockup_ms: 0, ..off.shared.live.choices() });
     assert!(looks(off, 1, CpuSlot::raise_tick).is_empty());
-    // `false` for the last look: sampling was stopped since.
+    // `false` for the last check: sampling was stopped since.
     let paused = instance(Config::new());
     let begin = timestamp::read();
     while timestamp::read() - begin < 20_000_000 {
         paused.shared.slots()[1].sampler.tick.fetch_add(1, Ordering::Relaxed);
-        assert!(look(paused, 0, false));
+        assert!(check(paused, 0, false));
     }
     assert!(paused.kernel.0.lock().unwrap().is_empty());
 }

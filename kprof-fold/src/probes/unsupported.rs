@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A reason. The numbers are offsets from the start of the function, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum Unsupported {
     /// The symbol table does not tell where the function ends.
     NoSize,
     /// The symbol is not in an executable segment of the file, or not all of it is.
@@ -43,7 +43,7 @@ pub enum Refusal {
     Handler,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoSize => f.write_str("the symbol table does not tell its size"),

@@ -1,4 +1,4 @@
-//! Looks at every CPU before each tick, and reports those that are locked up.
+//! Checks every CPU before each tick, and reports those that are locked up.
 //!
 //! In: what the handlers publish in any case: counters, and the records in the rings. Out: calls of
 //! [`Kernel::locked_up`], and records in the meta stream. Runs in: the sampler CPU, ordinary code. It only reads; no
@@ -26,12 +26,12 @@ use crate::state::{Instance, Shared};
 
 /// How long to wait for the meta stream's lock, which a CPU that is locked up may hold, in microseconds.
 const META_WAIT_US: u64 = 1000;
-/// The words of a sample that are looked at.
+/// The words of a sample that are checked.
 const WORDS: usize = SAMPLE_HEADER_WORDS + 8;
 
-/// Looks at every CPU. `was_on` is the result of the last look, or `false` if sampling was stopped since. Returns
+/// Checks every CPU. `was_on` is the result of the last check, or `false` if sampling was stopped since. Returns
 /// whether lockups are looked for.
-pub(crate) fn look<K: Kernel>(instance: &'static Instance<K>, me: usize, was_on: bool) -> bool {
+pub(crate) fn check<K: Kernel>(instance: &'static Instance<K>, me: usize, was_on: bool) -> bool {
     let (kernel, shared) = (&instance.kernel, &instance.shared);
     let ms = u64::from(shared.live.lockup_ms());
     if ms == 0 {
@@ -69,7 +69,7 @@ fn look_at(shared: &Shared, slot: &CpuSlot, (now, threshold): (u64, u64), was_on
 /// The lock that the task waits for on this CPU, and the CPU on which it was taken, if that is known.
 fn holder(slot: &CpuSlot, task: u64) -> Option<(u64, u64)> {
     #[cfg(feature = "locks")]
-    return slot.waits_for.look().filter(|waiting| waiting.task == task).map(|waiting| (waiting.lock, waiting.holder));
+    return slot.waits_for.read().filter(|waiting| waiting.task == task).map(|waiting| (waiting.lock, waiting.holder));
     #[cfg(not(feature = "locks"))]
     {
         let _ = (slot, task);
