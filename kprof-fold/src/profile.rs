@@ -14,6 +14,7 @@ pub use gap::{Gap, Unsampled};
 use kprof_format::counter::Counter;
 use kprof_format::fact::Fact;
 use kprof_format::line::Stream;
+use kprof_format::precision::Precision;
 use kprof_format::record::OTHER_TASKS_NAME;
 use std::collections::BTreeMap;
 
@@ -346,7 +347,7 @@ impl Boot {
     /// Whether the addresses of samples are only exact to a translated block. This is the case in QEMU with a thread
     /// per CPU, which takes interrupts only at the start of a block.
     pub fn has_rough_places(&self) -> bool {
-        self.fact(Fact::Accel) == Some("tcg")
+        self.fact(Fact::Precision) == Some(Precision::Block.name())
     }
 
     /// Whether the clock counts instructions, as QEMU's `-icount` does, instead of time.

@@ -193,7 +193,7 @@ fn annotate_shows_the_lines_of_a_function_with_their_share() {
 #[test]
 fn annotate_says_when_places_are_rough() {
     for (header, note) in [
-        ("# accel tcg\n", "places are rough (multi-threaded TCG)"),
+        ("# precision block\n", "places are rough (multi-threaded TCG)"),
         ("# clock instructions\n", "time is counted in instructions"),
         ("# trigger ipi\n", "time with interrupts off appears at the instruction that turns them on"),
     ] {

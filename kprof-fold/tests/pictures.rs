@@ -106,7 +106,7 @@ fn reversed_the_leaves_are_roots() {
 
 #[test]
 fn rough_places_stand_under_the_title() {
-    let text = sealed(&format!("# kprof-profile 1\n# accel tcg\n{}", batch(0, &profile())));
+    let text = sealed(&format!("# kprof-profile 1\n# precision block\n{}", batch(0, &profile())));
     let (profile, syms) = (file("tcg.profile", &text), file("tcg.syms", SYMS));
     let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
     let done = fold.args(["flamegraph", "-q", &profile, &syms]).output().expect("kprof-fold runs");

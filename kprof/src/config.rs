@@ -4,6 +4,7 @@
 
 use crate::CpuSlot;
 pub use crate::format::command::Mode;
+pub use crate::format::precision::Precision;
 use core::mem::MaybeUninit;
 
 /// How a tick reaches a CPU. A setting in the meta stream says which trigger was used.
@@ -77,9 +78,6 @@ pub struct Config {
     pub include_user: bool,
     /// Lower the rate when sampling costs too much.
     pub backoff: bool,
-    /// Whether coalesced ticks count for the backoff; `false` under multi-threaded emulation, where ticks are coalesced
-    /// in any case.
-    pub backoff_on_coalesced: bool,
     /// The most frames recorded of each stack, 1 to 250.
     pub depth: u16,
     /// What happens when a ring is full.
@@ -101,9 +99,8 @@ pub struct Config {
     /// Where the clock is coarser than 10 ns (aarch64, riscv64) the self cost is measured by it, or not at all. Not
     /// used on x86_64, where the TSC is the counter.
     pub cycle_counter: bool,
-    /// What runs the machine, if the kernel knows: `kvm`, `icount`, `tcg`; otherwise empty. The host tool uses it to
-    /// say how exact addresses are.
-    pub accel: &'static str,
+    /// Where ticks can be taken, if the kernel knows. The host tool uses it to say how exact addresses are.
+    pub precision: Precision,
     /// Where the kernel image is loaded.
     pub load: u64,
     /// The main range of kernel code: start, end. Must be readable and mapped for ever.
@@ -127,7 +124,6 @@ impl Config {
             include_idle: false,
             include_user: false,
             backoff: false,
-            backoff_on_coalesced: true,
             depth: 64,
             mode: Mode::Drop,
             lockup_ms: 0,
@@ -137,7 +133,7 @@ impl Config {
             tsc_hz: 0,
             clock: Clock::Tsc,
             cycle_counter: false,
-            accel: "",
+            precision: Precision::Unknown,
             load: 0,
             text: (0, 0),
             build_id: &[],

@@ -105,7 +105,7 @@ mod waiting_off;
 pub use check::CheckError;
 pub use kprof_format as format;
 
-pub use config::{Clock, Config, CountedEvent, Mode, Setup, Trigger};
+pub use config::{Clock, Config, CountedEvent, Mode, Precision, Setup, Trigger};
 pub use cpu_set::CpuSet;
 pub use errors::{
     BadMemory, CommandError, ControlError, ExportError, InitError, ReadError, RegisterError, StateError, StreamName,

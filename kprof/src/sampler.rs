@@ -11,7 +11,7 @@
 use crate::arch::timestamp;
 use crate::backoff::Cost;
 use crate::clock;
-use crate::config::{Config, Trigger};
+use crate::config::{Config, Precision, Trigger};
 use crate::control::undo_expired_lease;
 use crate::cpu_set::CpuSet;
 use crate::format::command::Command;
@@ -81,7 +81,7 @@ pub(crate) fn run<K: Kernel>(instance: &'static Instance<K>, cpu: usize) {
             }
             before => {
                 if before.is_some() {
-                    is_watching = lockup::look(instance, cpu, is_watching);
+                    is_watching = lockup::check(instance, cpu, is_watching);
                     send_tick(instance, cpu);
                 }
                 let (interval, sent) = (next_interval(shared, &mut intervals, config.tsc_hz), timestamp::read());
@@ -188,7 +188,7 @@ fn each_second(shared: &Shared, second: &mut Second, config: &Config) {
     let is_first = core::mem::replace(&mut second.end, now + config.tsc_hz) == 0;
     let before = shared.live.halvings.load(Ordering::Relaxed);
     let on = shared.live.backoff() && !is_first;
-    let after = if on { spent.halvings(before, config.backoff_on_coalesced) } else { 0 };
+    let after = if on { spent.halvings(before, config.precision != Precision::Block) } else { 0 };
     if after != before {
         shared.live.halvings.store(after, Ordering::Relaxed);
         shared.note_setting(format_args!("{}", Command::Hz(u32::try_from(shared.live.hz_now()).unwrap_or(u32::MAX))));

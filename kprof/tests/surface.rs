@@ -12,8 +12,8 @@ use kprof::{
     Alloc, AllocSample, BadMemory, Breakpoint, Bytes, CallerEntryFrame, CheckError, Clock, CommandError, Config,
     ControlDone, ControlError, ControlFile, CountedEvent, CpuSet, CpuSlot, DEFAULT_RING_WORDS, ENABLED, EntryFrame,
     Event, ExportError, Image, InitError, Interrupted, Kernel, Lockup, Mode, NmiToken, Outcome, OverflowTick, Point,
-    PointCounts, ProbeMemory, Profiled, Profiler, Published, Publisher, RawLock, ReadError, RegisterError, Registers,
-    Setup, StateError, StreamFile, StreamName, Task, TaskState, TaskTimes, TimerTick, Trigger, Unit,
+    PointCounts, Precision, ProbeMemory, Profiled, Profiler, Published, Publisher, RawLock, ReadError, RegisterError,
+    Registers, Setup, StateError, StreamFile, StreamName, Task, TaskState, TaskTimes, TimerTick, Trigger, Unit,
 };
 use std::alloc::System;
 
@@ -92,6 +92,7 @@ fn every_call_may_stay_with_the_feature_off() {
         trigger: Trigger::Timer,
         mode: Mode::Drop,
         clock: Clock::Tsc,
+        precision: Precision::Instruction,
         tsc_hz: 1_000_000,
         text: (1, 2),
         ..Config::default()

@@ -14,6 +14,7 @@ use crate::place::Place;
 use crate::profile::{About, Profile};
 use crate::record;
 use anyhow::Result;
+use kprof_format::precision::Precision;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fs::File;
 use std::io::BufWriter;
@@ -65,16 +66,16 @@ pub fn run(arguments: &Attach) -> Result<ExitCode> {
 pub fn with(mut gdb: Gdb, arguments: &Attach, is_told_to_end: &AtomicBool) -> Result<()> {
     let common = &arguments.profiling;
     let kvm = gdb.monitor("info kvm")?.unwrap_or_default();
-    let accel = match () {
-        () if kvm.contains("enabled") => "kvm",
-        () if kvm.contains("disabled") => "tcg",
-        () => "-",
+    let precision = match () {
+        () if kvm.contains("enabled") => Precision::Instruction,
+        () if kvm.contains("disabled") => Precision::Block,
+        () => Precision::Unknown,
     };
     let place = record::place(common)?;
     let finder = place.as_ref().map(|place| place.finder(MOST_PAGES));
-    let mut guest = Guest::new(gdb, accel != "-", &arguments.cpu, finder, record::tables(common)?)?;
+    let mut guest = Guest::new(gdb, precision != Precision::Unknown, &arguments.cpu, finder, record::tables(common)?)?;
     let (hz, boot) = (Some(arguments.hz), record::boot());
-    let about = About { arch: "x86_64", hz, seed: common.seed, accel, code: common.code(), boot };
+    let about = About { arch: "x86_64", hz, seed: common.seed, precision, code: common.code(), boot };
     let profile = record::create(&common.output, &about)?;
     let mut cost = Cost::default();
     let mut out = Output { profile, place, held: Held::default() };

@@ -12,6 +12,7 @@ use crate::profile::{About, Code};
 use crate::run::{self, Run};
 use crate::{drawn, record, slowdown, table, tables, window};
 use anyhow::{Context, Result, ensure};
+use kprof_format::precision::Precision;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -119,7 +120,14 @@ pub fn placed(
 
 /// What the header says of samples beside the counts.
 fn about() -> About {
-    About { arch: "x86_64", hz: None, seed: 1, accel: "icount", code: Code::All, boot: record::boot() }
+    About {
+        arch: "x86_64",
+        hz: None,
+        seed: 1,
+        precision: Precision::Instruction,
+        code: Code::All,
+        boot: record::boot(),
+    }
 }
 
 /// Warns of readings that were wrong.

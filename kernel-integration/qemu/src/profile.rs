@@ -82,7 +82,7 @@ impl<W: Write> Profile<W> {
             (Fact::Arch, Some(about.arch.to_owned())),
             (Fact::Trigger, Some("outside".to_owned())),
             (Fact::Clock, Some(if about.hz.is_some() { "tsc" } else { "instructions" }.to_owned())),
-            (Fact::Accel, Some(about.accel.to_owned())),
+            (Fact::Precision, Some(about.precision.name().to_owned())),
             (Fact::Hz, about.hz.map(|hz| hz.to_string())),
             (Fact::Interval, Some("random 50".to_owned())),
             (Fact::Seed, Some(about.seed.to_string())),

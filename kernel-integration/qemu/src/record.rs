@@ -14,6 +14,7 @@ use crate::tables::{self, Unwind};
 use crate::walk::Tables;
 use crate::{Profiling, Record};
 use anyhow::{Context, Result, bail};
+use kprof_format::precision::Precision;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
@@ -75,7 +76,7 @@ fn by_plugin(arguments: &Record) -> Result<ExitCode> {
         arch: run.arch(),
         hz: arguments.every.is_none().then_some(arguments.hz),
         seed: common.seed,
-        accel: if run.has_icount() { "icount" } else { "tcg" },
+        precision: if run.has_icount() { Precision::Instruction } else { Precision::Block },
         code: common.code(),
         boot: boot(),
     };

@@ -17,6 +17,7 @@ use crate::symbols::Symbols;
 use crate::symbols::elf::Location;
 use crate::timeline::Timeline;
 use kprof_format::fact::Fact;
+use kprof_format::precision::Precision;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 
@@ -268,7 +269,7 @@ fn roughness(profile: &Profile) -> Vec<&'static str> {
     let sampled_by = |trigger| profile.boots.iter().any(|boot| boot.trigger() == Some(trigger));
     let notes = [
         (
-            says(Fact::Accel, "tcg"),
+            says(Fact::Precision, Precision::Block.name()),
             "places are rough (multi-threaded TCG): samples land on the starts of translated blocks",
         ),
         (

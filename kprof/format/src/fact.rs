@@ -21,8 +21,9 @@ table! {
         Arch = "arch",
         /// `tsc` or `instructions`.
         Clock = "clock",
-        /// What runs the kernel: `kvm`, `icount`, `tcg`; `-` if it is not known.
-        Accel = "accel",
+        /// How exact the addresses of samples are: `instruction`, `block` (the address is that of the first instruction
+        /// of a block of code), `-` if it is not known.
+        Precision = "precision",
         /// By what the self cost is measured, if not by the clock: `cycles` (by the cycle counter of each CPU), or `-`
         /// (not at all: the clock is too coarse). The line is missing if it is measured by the clock.
         SelfCost = "self-cost",
@@ -79,7 +80,7 @@ impl Fact {
         Self::Trigger,
         Self::Event,
         Self::Clock,
-        Self::Accel,
+        Self::Precision,
         Self::SelfCost,
         Self::Hz,
         Self::Interval,

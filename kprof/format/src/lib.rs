@@ -34,6 +34,7 @@ pub mod marker;
 pub mod memory;
 pub mod pattern;
 pub mod point;
+pub mod precision;
 pub mod probe;
 pub mod record;
 pub mod samples;

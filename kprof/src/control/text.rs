@@ -108,7 +108,7 @@ pub(crate) fn each_setting(shared: &Shared, each: &mut dyn FnMut(Fact, Arguments
     each(Fact::TscHz, format_args!("{}", config.tsc_hz))?;
     each(Fact::Arch, format_args!("{}", arch::NAME))?;
     each(Fact::Clock, format_args!("{clock}"))?;
-    each(Fact::Accel, format_args!("{}", if config.accel.is_empty() { "-" } else { config.accel }))?;
+    each(Fact::Precision, format_args!("{}", config.precision.name()))?;
     match Source::of(config) {
         Source::Clock => {}
         Source::Cycles => each(Fact::SelfCost, format_args!("cycles"))?,

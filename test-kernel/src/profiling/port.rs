@@ -10,8 +10,8 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use kprof::{
-    Clock, Config, CpuSet, CpuSlot, DEFAULT_RING_WORDS, EntryFrame, Image, Kernel, Lockup, NmiToken, Profiler,
-    Registers, Setup, Task, Trigger,
+    Clock, Config, CpuSet, CpuSlot, DEFAULT_RING_WORDS, EntryFrame, Image, Kernel, Lockup, NmiToken, Precision,
+    Profiler, Registers, Setup, Task, Trigger,
 };
 
 // The kernel's own names.
@@ -170,10 +170,9 @@ pub fn init() {
             running: info().option("boot-profile").is_some(),
             can_wait: true,
             lockup_ms: info().number("lockup", 0) as u32,
-            backoff_on_coalesced: info().option("accel") != Some("tcg"),
             tsc_hz: clock::tsc_hz(),
             clock: if info().option("accel") == Some("icount") { Clock::Instructions } else { Clock::Tsc },
-            accel: info().option("accel").unwrap_or(""),
+            precision: precision(),
             load: text.0,
             text,
             build_id: paging::build_id(),
@@ -186,6 +185,15 @@ pub fn init() {
     }
     super::probes::register();
     PROFILER.image(&Image { name: "kernel", load: text.0, text, build_id: paging::build_id() });
+}
+
+/// Where ticks are taken, by what runs the machine: QEMU takes interrupts between blocks if each CPU has a thread.
+fn precision() -> Precision {
+    match info().option("accel") {
+        Some("icount" | "kvm") => Precision::Instruction,
+        Some("tcg") => Precision::Block,
+        _ => Precision::Unknown,
+    }
 }
 
 /// Symbols with which kprof-fold detects a wrong symbol file.

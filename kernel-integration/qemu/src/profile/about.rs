@@ -2,6 +2,8 @@
 //!
 //! In: the options of the command line, and what is known of the machine. Out: plain values.
 
+use kprof_format::precision::Precision;
+
 /// The code whose samples are recorded; ticks in other code are only counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
@@ -34,8 +36,8 @@ pub struct About {
     pub hz: Option<u64>,
     /// Seed of the intervals.
     pub seed: u64,
-    /// What executes the guest: `tcg`, `icount`, `kvm`; `-` if that is not known.
-    pub accel: &'static str,
+    /// Where the guest can be sampled.
+    pub precision: Precision,
     /// What is recorded.
     pub code: Code,
     /// A number that no other recording has.

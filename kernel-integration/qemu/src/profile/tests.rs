@@ -2,6 +2,7 @@
 
 use super::*;
 use kprof_format::account::{SENT, TAKEN};
+use kprof_format::precision::Precision;
 
 /// Ticks of CPU 1: user code if the flag is set.
 const TICKS: [(bool, u64); 6] = [
@@ -21,7 +22,7 @@ fn sample(time: u64, is_user: bool, rip: u64) -> Sample {
 /// The profile, and the counters of CPU 1.
 fn recorded(code: Code) -> (String, Counts) {
     let mut out = Vec::new();
-    let about = About { arch: "x86_64", hz: Some(1000), seed: 1, accel: "tcg", code, boot: 7 };
+    let about = About { arch: "x86_64", hz: Some(1000), seed: 1, precision: Precision::Block, code, boot: 7 };
     let mut profile = Profile::new(&mut out, &about).unwrap();
     for (at, (is_user, rip)) in TICKS.into_iter().enumerate() {
         profile.take(&Message::Sample(sample(at as u64, is_user, rip))).unwrap();
@@ -61,7 +62,7 @@ fn every_tick_is_either_recorded_or_counted_as_filtered() {
 #[test]
 fn a_reset_begins_another_boot_only_after_code_that_is_not_firmware() {
     for code in [Code::Kernel, Code::User, Code::All] {
-        let about = About { arch: "x86_64", hz: Some(1000), seed: 1, accel: "tcg", code, boot: 7 };
+        let about = About { arch: "x86_64", hz: Some(1000), seed: 1, precision: Precision::Block, code, boot: 7 };
         let mut profile = Profile::new(Vec::new(), &about).unwrap();
         profile.take(&Message::Sample(sample(1, false, 0xf_ffd0))).unwrap();
         assert!(!profile.reset().unwrap(), "{code:?}");

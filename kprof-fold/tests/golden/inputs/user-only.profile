@@ -4,7 +4,7 @@
 # arch x86_64
 # trigger outside
 # clock instructions
-# accel icount
+# precision instruction
 # interval random 50
 # seed 1
 # include user

@@ -115,7 +115,7 @@ fn while_it_runs(outside: &Outside) -> Result<()> {
     ends_with(&done, 0, "as were asked for; the machine runs on")?;
     ensure!(!text(&log).contains(LAST), "the kernel had ended when the tool detached: then this shows nothing");
     let profile = fs::read_to_string(outside.file("attached.txt"))?;
-    ensure!(profile.contains("\n# trigger outside\n") && profile.contains("\n# accel tcg\n"), "{profile:.400}");
+    ensure!(profile.contains("\n# trigger outside\n") && profile.contains("\n# precision block\n"), "{profile:.400}");
     let accounts = profile.lines().filter(|line| line.starts_with("# account "));
     let number = |line: &str, key: &str| line.split(key).nth(1)?.split(' ').next()?.parse::<u64>().ok();
     let is_even = |line: &str| number(line, " sent=").is_some_and(|sent| number(line, " taken=") == Some(sent));
