@@ -3,7 +3,8 @@
 //! In and out: the number of a CPU, its samples or its events, or the meta stream, as ctl, batch lines and device files
 //! name it. Runs in: user process, pure.
 
-use kprof_format::command::{EVENT_PREFIX, StreamName};
+use kprof_format::command::StreamName;
+use kprof_format::text::EVENT_PREFIX;
 use std::fmt;
 
 /// One of the streams of a source.

@@ -8,6 +8,7 @@ mod probe;
 
 use crate::point::{PointState, Points};
 use crate::table::table;
+use crate::text::EVENT_PREFIX;
 pub use argument::{ArgumentType, ArgumentTypes, Condition, EXPECTED_CONDITION, MAX_CONDITIONS};
 use core::fmt;
 pub use probe::{ProbePlaces, Removed};
@@ -99,9 +100,6 @@ impl Mode {
         }
     }
 }
-
-/// The event stream of a CPU is named by this prefix and the number of the CPU.
-pub const EVENT_PREFIX: &str = "event-";
 
 /// One of the streams of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

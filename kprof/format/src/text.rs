@@ -6,6 +6,8 @@
 
 /// A task without a known name is shown as this prefix and its id in hex.
 pub const UNNAMED_TASK: &str = "id";
+/// The event stream of a CPU is named by this prefix and the number of the CPU.
+pub const EVENT_PREFIX: &str = "event-";
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 

@@ -3,8 +3,7 @@
 //! In: a value, or the text of a field. Out: the other of the two. Runs in: any, a panic handler too; no allocation.
 //! Never panics: a text that is not such a value is an error that names the field.
 
-use crate::command::EVENT_PREFIX;
-use crate::text::{Hex as HexDigits, parse_hex};
+use crate::text::{EVENT_PREFIX, Hex as HexDigits, parse_hex};
 use core::fmt::{self, Display, Formatter, Write as _};
 
 /// Why a line cannot be parsed.
