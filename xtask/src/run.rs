@@ -89,8 +89,9 @@ pub struct Finished {
     pub text: String,
 }
 
-/// How long the output of a command that has ended may stay open: a process that it left running holds it.
-const PIPE_OPEN: Duration = Duration::from_secs(5);
+/// How long the output of a command that has ended may stay open: a process that it left running holds it. On a busy
+/// host the processes of Spark take long to end.
+const PIPE_OPEN: Duration = Duration::from_secs(60);
 
 fn hold(bytes: &Mutex<Vec<u8>>) -> MutexGuard<'_, Vec<u8>> {
     // A panic of the other side leaves whole blocks.
@@ -102,6 +103,11 @@ fn hold(bytes: &Mutex<Vec<u8>>) -> MutexGuard<'_, Vec<u8>> {
 /// # Errors
 /// If it cannot be started, or ends but leaves a process running that holds its output open.
 pub fn caught(command: &mut Command, limit: Duration) -> Result<Finished> {
+    caught_until(command, limit, PIPE_OPEN)
+}
+
+/// The same; the output may stay open for `open` after the end.
+fn caught_until(command: &mut Command, limit: Duration, open: Duration) -> Result<Finished> {
     let line = format!("{command:?}");
     let (mut reader, writer) = std::io::pipe()?;
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
@@ -134,7 +140,7 @@ pub fn caught(command: &mut Command, limit: Duration) -> Result<Finished> {
         end_children(&guard.0);
     }
     drop(guard);
-    let is_complete = end.recv_timeout(PIPE_OPEN).is_ok();
+    let is_complete = end.recv_timeout(open).is_ok();
     let text = String::from_utf8_lossy(&hold(&text)).into_owned();
     if !is_complete && status.is_some() {
         bail!("{line} has left a process running, which holds its output open. It printed:\n{text}");
@@ -207,7 +213,8 @@ mod tests {
     fn a_process_that_is_left_running_is_an_error_and_blocks_nobody() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo before; sleep 60 & exit 0"]);
-        let Err(error) = caught(&mut command, Duration::from_secs(50)) else { panic!("it should be an error") };
+        let [limit, open] = [50, 1].map(Duration::from_secs);
+        let Err(error) = caught_until(&mut command, limit, open) else { panic!("it should be an error") };
         let said = error.to_string();
         assert!(said.contains("left a process running") && said.contains("before"), "{said}");
     }
