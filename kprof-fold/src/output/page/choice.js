@@ -139,8 +139,8 @@ function lost(data, choice) {
       const to = BigInt(end);
       let from = BigInt(fromText ?? end);
       if (from > to) from = to;
-      const [first, end] = [bound(choice.from), bound(choice.to)];
-      const inside = (to + 1n < end ? to + 1n : end) - (from > first ? from : first);
+      const [first, until] = [bound(choice.from), bound(choice.to)];
+      const inside = (to + 1n < until ? to + 1n : until) - (from > first ? from : first);
       const whole = to - from + 1n;
       if (inside > 0n) sum += (BigInt(samples) * inside + whole / 2n) / whole;
     }
