@@ -32,10 +32,8 @@ pub fn judge(file: &Path, log: &str, parts: &Parts, symbols: &Path) -> Result<()
     let sum_if = |stacks: &[(String, u64)], is_wanted: &dyn Fn(&str) -> bool| -> u64 {
         stacks.iter().filter(|(stack, _)| is_wanted(stack)).map(|(_, ns)| ns).sum()
     };
-    // An interrupt in one of the functions may take other locks.
-    let sum = |stacks: &[(String, u64)], name: &str| {
-        sum_if(stacks, &|stack| stack.split_once(name).is_some_and(|(_, inner)| !inner.contains("[interrupt ")))
-    };
+    // What a function calls, or an interrupt in it, may take other locks: those of the scheduler.
+    let sum = |stacks: &[(String, u64)], name: &str| sum_if(stacks, &|stack| stack.ends_with(name));
     let (waits, holds) = (stacks("lock.wait")?, stacks("lock.hold")?);
     for stacks in [&waits, &holds] {
         ensure!(sum(stacks, "[lost]") == 0, "hits of locks have no record");
