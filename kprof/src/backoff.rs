@@ -72,7 +72,7 @@ mod tests {
     const QUIET_SECOND: Cost = Cost { time: 1_000_000, self_cost: 10_000, sent: 1000, halted: 0, coalesced: 10 };
 
     #[test]
-    fn own_cost_above_five_percent_halves_the_rate() {
+    fn self_cost_above_five_percent_halves_the_rate() {
         assert_eq!(Cost { self_cost: 50_001, ..QUIET_SECOND }.halvings(0, false), 1);
         assert_eq!(Cost { self_cost: 50_000, ..QUIET_SECOND }.halvings(0, false), 0);
         assert_eq!(Cost { self_cost: 900_000, ..QUIET_SECOND }.halvings(8, false), 8);

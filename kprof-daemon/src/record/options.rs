@@ -1,8 +1,7 @@
 //! The command line of `kprof-record`.
 //!
 //! In: arguments. Out: what to sample and what to run. Runs in: user process. The command is the first word that is not
-//! an option and all words after it, or all words after `--`. A verb is taken for one only if it is the
-//! first word.
+//! an option and all words after it, or all words after `--`. Only the first word can be a verb.
 
 use super::control::Control;
 use super::probe::Probing;

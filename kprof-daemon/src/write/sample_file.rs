@@ -68,8 +68,8 @@ impl<S: System> SampleFile<S> {
         {
             let kept = damaged::move_away(system, path)?;
             system.say(format_args!(
-                "{}: its first {zeros} bytes are zero (truncated by another program, or lost at a power failure); it is kept \
-                 as {}, and a new file begins",
+                "{}: its first {zeros} bytes are zero (truncated by another program, or lost at a power failure); \
+                 it is kept as {}, and a new file begins",
                 path.display(),
                 kept.display()
             ));

@@ -20,6 +20,7 @@ mod record;
 mod recorded;
 mod redox;
 mod rounds;
+mod stat;
 mod support;
 mod two_crashes;
 mod waits;

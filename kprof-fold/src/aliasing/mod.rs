@@ -83,24 +83,24 @@ impl std::fmt::Display for Verdict {
             Self::TooFew => write!(f, "too few samples to tell"),
             Self::InStep { parts } => write!(
                 f,
-                "FOUND: the {parts} subsets with every {parts}th sample have different shares; the work goes in step with the \
-                 ticks, so shares are not those of time (interval random helps)"
+                "FOUND: the {parts} subsets with every {parts}th sample have different shares; the work goes in step \
+                 with the ticks, so shares are not those of time (interval random helps)"
             ),
             Self::Rhythm { ticks } => write!(
                 f,
-                "FOUND: intervals are fixed, and the samples repeat every {ticks:.1} ticks or a small multiple of it; the work \
-                 goes in step with the ticks, so shares are not those of time (interval random helps)"
+                "FOUND: intervals are fixed, and the samples repeat every {ticks:.1} ticks or a small multiple of it; \
+                 the work goes in step with the ticks, so shares are not those of time (interval random helps)"
             ),
             Self::Avoiding { deviations } => write!(
                 f,
-                "FOUND: intervals are fixed, and two successive samples are at the same place less often than by chance, by \
-                 {deviations:.0} standard deviations; the work goes in step with the ticks, so shares are not those of time \
-                 (interval random helps)"
+                "FOUND: intervals are fixed, and two successive samples are at the same place less often than by \
+                 chance, by {deviations:.0} standard deviations; the work goes in step with the ticks, so shares are \
+                 not those of time (interval random helps)"
             ),
             Self::FixedInterval { part } => write!(
                 f,
-                "NOT RULED OUT: {:.0} % of the intervals are multiples of one length; work in step with them is sampled always \
-                 or never (interval random helps)",
+                "NOT RULED OUT: {:.0} % of the intervals are multiples of one length; work in step with them is \
+                 sampled always or never (interval random helps)",
                 part * 100.0
             ),
             Self::None => {

@@ -23,7 +23,7 @@ const EVERY: &str = "60013";
 const MIN_STACKS: u64 = 2000;
 const MIN_CROSSED: u64 = 200;
 const MIN_COMPLETE: u64 = 90;
-/// Stacks that cannot be compared: this many by chance, also where only some hundred stacks are compared.
+/// This many stacks may be impossible to compare, however few there are: a share of some hundred stacks says nothing.
 const BY_CHANCE: u64 = 3;
 /// The switch from one task's stack to another: the exact stack is the old one until it returns.
 const SWITCH: &str = "test_kernel::task::thread::switch_stacks";

@@ -20,9 +20,10 @@ impl Kernel {
         };
         let mode = if self.overwrites { "overwrite" } else { "drop" };
         let mut text = format!(
-            "protocol {}\nreader {}\nstate {state}\nboot {:x}\ntsc-hz 2200000000\nclock tsc\ncpus 4\nsampler 0\ntrigger nmi\nhz {}\n\
-             interval random 25\nseed 42\ninclude -\nbackoff off\ndepth 64\nmode {mode}\nbuild-id 1234abcd\n\
-             load ffffffff80200000\ntext ffffffff80201000-ffffffff80280000\nanchor kmain=ffffffff80201000\n",
+            "protocol {}\nreader {}\nstate {state}\nboot {:x}\ntsc-hz 2200000000\nclock tsc\ncpus 4\nsampler 0\n\
+             trigger nmi\nhz {}\ninterval random 25\nseed 42\ninclude -\nbackoff off\ndepth 64\nmode {mode}\n\
+             build-id 1234abcd\nload ffffffff80200000\ntext ffffffff80201000-ffffffff80280000\n\
+             anchor kmain=ffffffff80201000\n",
             u8::from(self.claim.is_some() && !self.nasty.is_unframed),
             self.claim.map_or("-".into(), |_| "77".to_owned()),
             self.boot,
