@@ -8,6 +8,7 @@ use kprof::format::record::{Header, Kind};
 use kprof::{
     Config, ControlFile, CpuSet, CpuSlot, Kernel, NmiToken, Profiler, Registers, Setup, StateError, StreamFile, Task,
 };
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
@@ -79,12 +80,22 @@ pub fn user_caller(caller: u64) -> u64 {
     0x40_2000 + 16 * caller
 }
 
+thread_local! {
+    static OWN_CPU: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// Puts this thread on a CPU of its own. Two threads that record at the same time must not be on one CPU, because on a
+/// CPU what interrupts ends before what it has interrupted goes on.
+pub fn run_on_own_cpu(cpu: usize) {
+    OWN_CPU.set(Some(cpu));
+}
+
 pub struct ArrayKernel;
 
-// SAFETY: the only CPU numbers are those that a test sets, one at a time; stack and text are statics of this program.
+// SAFETY: the only CPU numbers are those that a test sets, one at a time for a thread; stack and text are statics of this program.
 unsafe impl Kernel for ArrayKernel {
     fn cpu(&self) -> usize {
-        CPU.load(Ordering::Relaxed)
+        OWN_CPU.get().unwrap_or_else(|| CPU.load(Ordering::Relaxed))
     }
     fn signal(&self, _cpus: &CpuSet<'_>) {
         SIGNALS.fetch_add(1, Ordering::SeqCst);

@@ -29,27 +29,15 @@ impl Reader {
         let reader = Self::claim(profiler);
         reader.ctl.write(b"event * off").unwrap();
         reader.accounts(profiler);
-        while !reader.read().is_empty() {
-            reader.acknowledge(profiler);
-        }
+        reader.read();
+        reader.acknowledge(profiler);
         reader.ctl.write(state.as_bytes()).unwrap();
         reader
     }
 
-    /// The records that are there: what they say, and their stacks. Nothing is acknowledged.
+    /// All records of CPU 1 that are there. Nothing is acknowledged.
     pub fn read(&self) -> Vec<(Event, Vec<u64>)> {
-        let mut buffer = vec![0; 64 * 1024];
-        let bytes = self.events.read(&mut buffer).unwrap();
-        let (words, mut at, mut all) = (words(&buffer[..bytes]), 0, Vec::new());
-        while at < words.len() {
-            let header = Header::decode(words[at]).unwrap();
-            assert_eq!(header.kind, Kind::Event);
-            let record = &words[at..at + header.words as usize];
-            let (event, stack) = Event::of(|word| record.get(word).copied().unwrap_or(0), record.len()).unwrap();
-            all.push((event, record[stack..].to_vec()));
-            at += record.len();
-        }
-        all
+        records(&self.events)
     }
 
     pub fn acknowledge<K: Kernel>(&self, profiler: &Profiler<K>) {
@@ -69,6 +57,27 @@ impl Reader {
         });
         all
     }
+}
+
+/// All records that are there: what they say, and their stacks.
+pub fn records(stream: &StreamFile) -> Vec<(Event, Vec<u64>)> {
+    let (mut buffer, mut bytes) = (vec![0; 64 * 1024], Vec::new());
+    loop {
+        match stream.read(&mut buffer).unwrap() {
+            0 => break,
+            read => bytes.extend_from_slice(&buffer[..read]),
+        }
+    }
+    let (words, mut at, mut all) = (words(&bytes), 0, Vec::new());
+    while at < words.len() {
+        let header = Header::decode(words[at]).unwrap();
+        assert_eq!(header.kind, Kind::Event);
+        let record = &words[at..at + header.words as usize];
+        let (event, stack) = Event::of(|word| record.get(word).copied().unwrap_or(0), record.len()).unwrap();
+        all.push((event, record[stack..].to_vec()));
+        at += record.len();
+    }
+    all
 }
 
 /// An account with these counters.
