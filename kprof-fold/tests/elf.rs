@@ -266,3 +266,33 @@ fn code_at_the_last_places_is_asked_for_without_overflow() {
         }
     }
 }
+
+/// An image whose `.debug_info` claims to be `bytes` long once it is decompressed, by zstd.
+fn image_that_claims(bytes: u64) -> Vec<u8> {
+    let stored = include_bytes!("../fuzz/corpus/elf/inlined");
+    let mut image = [kprof_fold::symbols::elf::MAGIC, stored].concat();
+    let word = |image: &[u8], at: usize| u64::from_le_bytes(image[at..at + 8].try_into().expect("8 bytes")) as usize;
+    // The section header that `readelf -SW` shows as number 6: flags at 8, the place in the file at 24.
+    let header = word(&image, 40) + 6 * 64;
+    let place = word(&image, header + 24);
+    image[header + 9] |= 8;
+    image[place..place + 24].fill(0);
+    image[place] = 2;
+    image[place + 8..place + 16].copy_from_slice(&bytes.to_le_bytes());
+    image[place + 16] = 1;
+    image
+}
+
+#[test]
+fn a_section_that_claims_gigabytes_is_named_and_takes_no_memory() {
+    let mut problems = Problems::default();
+    let image = image_that_claims(3 << 30);
+    let symbols = Symbols::read("claims", image, std::io::empty(), &mut problems).expect("has symbols");
+    assert!(!symbols.is_empty());
+    let said = format!("{problems:?}");
+    assert!(said.contains(".debug_info cannot be read: it claims 3221225472 bytes, compressed to 224"), "{said}");
+    let status = std::fs::read_to_string("/proc/self/status").expect("this is Linux");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("the peak is there");
+    let peak_kib: u64 = peak.trim().trim_end_matches(" kB").parse().expect("a number");
+    assert!(peak_kib < 1 << 20, "{peak_kib} KiB");
+}

@@ -1,2 +1,2 @@
 # loops whose distribution is known, for `cargo xtask truth` with a thread per CPU
-echo 300000 > /kernel/truth-b
+echo 600000 > /kernel/truth-b

@@ -14,6 +14,8 @@ use gimli::{EndianArcSlice, RunTimeEndian};
 use object::{
     Architecture, Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionFlags, SegmentFlags, SymbolKind,
 };
+use std::borrow::Cow;
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// The first bytes of an ELF file.
@@ -96,8 +98,10 @@ pub fn read(file: &str, data: Vec<u8>, debug: Option<&str>, problems: &mut Probl
         });
     }
     let endian = if image.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
+    let damage = Cell::new(None);
     let bytes_of = |image: &object::File<'_>, name: &str| -> Option<Arc<[u8]>> {
-        let bytes = image.section_by_name(name)?.uncompressed_data().ok()?;
+        let bytes = content(&image.section_by_name(name)?);
+        let bytes = bytes.map_err(|why| damage.set(Some(format!("its section {name} cannot be read: {why}")))).ok()?;
         if bytes.is_empty() { None } else { Some(Arc::from(&*bytes)) }
     };
     let section = |id: gimli::SectionId| -> Result<Reader, gimli::Error> {
@@ -116,6 +120,9 @@ pub fn read(file: &str, data: Vec<u8>, debug: Option<&str>, problems: &mut Probl
     );
     let dwarf = gimli::Dwarf::load(section).and_then(addr2line::Context::from_dwarf);
     let dwarf = dwarf.map_err(|error| unusable(format!("its DWARF cannot be read: {error}")))?;
+    if let Some(why) = damage.take() {
+        problems.add(Kind::Note, || format!("{file}: lines and inlined frames may be missing: {why}"));
+    }
     let segments = || image.segments().filter(|segment| segment.size() > 0);
     let has = |segment: &object::Segment<'_, '_>, flag: u32| match segment.flags() {
         SegmentFlags::Elf { p_flags, .. } => p_flags.0 & flag != 0,
@@ -130,6 +137,20 @@ pub fn read(file: &str, data: Vec<u8>, debug: Option<&str>, problems: &mut Probl
     let arch = image.architecture();
     let (code, base) = (code.collect(), lowest(true).or(lowest(false)).unwrap_or(0));
     Ok((table, Elf { dwarf, code, constants, loaded, base, arch, build_id, cfi, data: Arc::clone(&data) }))
+}
+
+/// A compressed section claims at most this many times its own bytes: no DEFLATE stream has more. Without a limit a
+/// damaged file of a few bytes would take all memory.
+const MAX_EXPANSION: u64 = 1032;
+
+/// The bytes of a section, or why they cannot be read.
+fn content<'a>(section: &object::Section<'a, '_>) -> Result<Cow<'a, [u8]>, String> {
+    let stored = section.compressed_data().map_err(|error| error.to_string())?;
+    let (bytes, claimed) = (stored.data.len() as u64, stored.uncompressed_size);
+    if claimed > bytes.saturating_mul(MAX_EXPANSION) {
+        return Err(format!("it claims {claimed} bytes, compressed to {bytes}"));
+    }
+    stored.decompress().map_err(|error| error.to_string())
 }
 
 /// The code symbols of an image.

@@ -20,6 +20,8 @@ const PAGE: u64 = 4096;
 const MAX_COMPARED: usize = 1024;
 /// The right symbols have nearly all addresses at the start of an instruction (assembly may have data in its code).
 const MIN_PERCENT: usize = 95;
+/// Code is decoded if it is in a range of at most this many bytes. In a damaged file two functions can be anywhere.
+const MAX_RANGE_BYTES: u64 = 1 << 30;
 /// Every other distance has at most this many.
 const MAX_CHANCE_PERCENT: usize = 70;
 
@@ -52,7 +54,7 @@ struct Score {
 }
 
 impl Starts {
-    /// Decodes every function. `None` if it is not known what the code is.
+    /// Decodes every function. `None` if it is not known what the code is, or if it is in too large a range.
     fn of(symbols: &Symbols) -> Option<Self> {
         symbols.elf.as_ref().filter(|elf| elf.is_x86_64())?;
         let functions = || {
@@ -60,7 +62,10 @@ impl Starts {
             all.map(|(start, code)| (start.wrapping_sub(symbols.slide), code))
         };
         let base = functions().map(|(start, _)| start).min()? & !(PAGE - 1);
-        let end = functions().map(|(start, code)| start + code.len() as u64).max()?;
+        let end = functions().map(|(start, code)| start.saturating_add(code.len() as u64)).max()?;
+        if end - base > MAX_RANGE_BYTES {
+            return None;
+        }
         let mut is_start = vec![false; (end - base) as usize];
         for (start, code) in functions() {
             let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);

@@ -91,6 +91,10 @@ fn fuzz(program: &Path, corpus: &Path, seconds: u64) -> Result<()> {
     match (done.status, executed.and_then(|count| count.trim().parse::<u64>().ok())) {
         (Some(status), Some(runs)) if status.success() && runs >= least => Ok(()),
         (Some(status), Some(runs)) if status.success() => Err(anyhow!("only {runs} of {least} kept inputs were tried")),
-        _ => Err(anyhow!("an input was found ({}):\n{}", artifacts.display(), last.join("\n"))),
+        _ => {
+            let why = |line: &&str| line.contains("ERROR: libFuzzer") || line.contains("panicked at");
+            let why = done.text.lines().find(why).unwrap_or("no reason was printed");
+            Err(anyhow!("an input was found ({}): {why}\n{}", artifacts.display(), last.join("\n")))
+        }
     }
 }
