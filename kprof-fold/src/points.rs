@@ -18,6 +18,8 @@ pub struct Point {
     pub values: Vec<String>,
     /// The counts of each CPU; under `None` those of hits on CPUs without memory for the point, which are lost.
     pub cpus: BTreeMap<Option<u64>, Counts>,
+    /// Words of the meta stream that the file lacks: they may have had counts of this point.
+    pub missing_meta_words: u64,
 }
 
 /// What was counted on one CPU.
@@ -88,14 +90,15 @@ impl Point {
         if !later.values.is_empty() {
             self.values.clone_from(&later.values);
         }
+        add(&mut self.missing_meta_words, later.missing_meta_words);
         later.cpus.iter().for_each(|(cpu, counts)| self.cpus.entry(*cpu).or_default().add(counts));
     }
 
     /// The point with the counts of these CPUs only.
     pub fn of_cpus(&self, is_wanted: impl Fn(Option<u64>) -> bool) -> Self {
-        let (unit, values) = (self.unit.clone(), self.values.clone());
         let cpus = self.cpus.iter().filter(|(cpu, _)| is_wanted(**cpu));
-        Self { unit, values, cpus: cpus.map(|(cpu, counts)| (*cpu, counts.clone())).collect() }
+        let cpus = cpus.map(|(cpu, counts)| (*cpu, counts.clone())).collect();
+        Self { unit: self.unit.clone(), values: self.values.clone(), cpus, ..*self }
     }
 
     /// A counter.
@@ -119,14 +122,17 @@ impl Point {
         sum(self.cpus.values().map(|counts| counts.in_file))
     }
 
-    /// The events of this point in the file, and how many of them are in no account, in words.
-    pub fn events_in_words(&self) -> String {
-        let events = format!("{} events in the file", self.in_file());
-        match self.unaccounted() {
-            0 => events,
+    /// What makes the counts doubtful, each as `; ...`; empty if nothing is known to be missing.
+    pub fn doubt(&self) -> String {
+        let events = match self.unaccounted() {
+            0 => String::new(),
             some => {
-                format!("{events}, {some} of them in no account: the file lacks it, or the kernel has overwritten it")
+                format!("; {some} of its events are in no account: the file lacks it, or the kernel has overwritten it")
             }
+        };
+        match self.missing_meta_words {
+            0 => events,
+            words => format!("{events}; {words} words of the meta stream are missing, which may have had hits"),
         }
     }
 
@@ -172,9 +178,9 @@ impl Point {
 
     /// Whether every hit is in exactly one place: hits on CPUs with memory are in one bucket each, and those without
     /// memory in none. Not so if the file ends, or lacks a line, between the counts of one hit, or has events that no
-    /// account has. Some points have no histogram, so no hit is in a bucket.
+    /// account has, or lacks words of the meta stream. Some points have no histogram, so no hit is in a bucket.
     pub fn is_balanced(&self) -> bool {
-        if self.unaccounted() > 0 {
+        if self.unaccounted() > 0 || self.missing_meta_words > 0 {
             return false;
         }
         if self.weighed() == 0 {
@@ -210,7 +216,19 @@ mod tests {
         for (cpu, unaccounted) in [(1, 0), (1, 0), (2, 1), (1, 2)] {
             point.add_event(cpu);
             assert_eq!((point.unaccounted(), point.is_balanced()), (unaccounted, unaccounted == 0));
+            assert_eq!(point.doubt().is_empty(), unaccounted == 0);
         }
+        assert!(point.doubt().starts_with("; 2 of its events are in no account"), "{}", point.doubt());
+    }
+
+    #[test]
+    fn words_that_the_meta_stream_lacks_make_the_counts_doubtful() {
+        let mut point = point(&["tsc=1 cpu=1 weight=8 filtered=2 log2-2=2 unit=ns point=block.read"]);
+        assert!(point.is_balanced() && point.doubt().is_empty());
+        point.add(&Point { missing_meta_words: 40, ..Point::default() });
+        assert!(!point.is_balanced());
+        assert_eq!(point.doubt(), "; 40 words of the meta stream are missing, which may have had hits");
+        assert_eq!(point.of_cpus(|cpu| cpu == Some(1)), point);
     }
 
     #[test]

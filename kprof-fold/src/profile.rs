@@ -232,6 +232,8 @@ pub struct Boot {
     pub events: BTreeMap<Vec<u8>, Counters>,
     /// What was counted of each point, by its name.
     pub points: BTreeMap<String, Point>,
+    /// Words of the meta stream that the file lacks.
+    pub missing_meta_words: u64,
     /// What each task did with its time, by its id and name.
     pub task_times: BTreeMap<(u64, Vec<u8>), TaskTimes>,
     /// CPUs that were locked up, in file order.

@@ -162,6 +162,8 @@ impl Shared {
         let Some(_only_taker) = patience.lock(&self.points_taker) else { return };
         #[cfg(feature = "heap")]
         HEAP.lose_homeless();
+        // Records that are replaced by those below add to it, too.
+        self.meta.kept.store(0, Ordering::Relaxed);
         let mut kept = 0;
         for point in POINTS.iter() {
             let offset = point.offset();
@@ -179,7 +181,7 @@ impl Shared {
                 kept += 1;
             }
         }
-        self.meta.kept.store(kept, Ordering::Relaxed);
+        self.meta.kept.fetch_add(kept, Ordering::Relaxed);
     }
 
     /// Writes a record that the point exists, with its unit, name and state.

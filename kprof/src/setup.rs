@@ -22,7 +22,7 @@ pub(crate) fn init(shared: &'static Shared, setup: impl FnOnce() -> Setup) -> Re
             if taken < slots.len() {
                 slots.iter().take(taken).for_each(|slot| slot.give_back());
                 result = Err(InitError::SlotTaken(taken));
-            } else if let Err(bad) = shared.meta.install(meta) {
+            } else if let Err(bad) = shared.meta.install(meta, slots) {
                 slots.iter().for_each(|slot| slot.give_back());
                 result = Err(InitError::MetaMemory(bad));
             }

@@ -185,6 +185,63 @@ fn counts_that_do_not_fit_into_one_record_or_into_the_stream_are_written_later()
     assert!(sum.counters.iter().all(|(name, count)| bucket_of_name(name).is_some() && *count == 1), "{sum:?}");
 }
 
+/// Fills the meta ring with other records, so that all earlier ones that may be replaced are.
+fn fill_meta(profiler: Kprof) {
+    (0..40).for_each(|_| ctl(profiler, &format!("mark {}", "x".repeat(200))));
+}
+
+#[test]
+fn counts_in_a_record_that_is_replaced_unread_are_written_again() {
+    let _alone = alone();
+    let (profiler, read, lost) = (fresh(), point("replaced.read"), point("replaced.lost"));
+    ctl(profiler, "event replaced.* count");
+    for _ in 0..3 {
+        [0, 5, 7].into_iter().for_each(|weight| profiler.hit(read, weight));
+        // Without memory for events, a hit for which a record is asked is lost.
+        if cfg!(feature = "records") {
+            ctl(profiler, "event replaced.lost record");
+        }
+        profiler.hit(lost, 9);
+        CPU.store(2, Ordering::Relaxed);
+        profiler.hit(lost, 11);
+        CPU.store(1, Ordering::Relaxed);
+        ctl(profiler, "flush");
+        assert_eq!(control(profiler)["meta.kept"], "0");
+        fill_meta(profiler);
+        assert_ne!(control(profiler)["meta.kept"], "0");
+    }
+    let daemon = Daemon::claim(profiler, 1);
+    let lost_here: &[_] = match cfg!(feature = "records") {
+        true => &[("asked-weight", 27), ("log2-3", 3), ("lost", 3), ("lost-weight", 27)],
+        false => &[("filtered", 3), ("log2-3", 3)],
+    };
+    let expected = [
+        (("replaced.lost".to_owned(), 1), account(27, 1, lost_here)),
+        (("replaced.lost".to_owned(), NO_CPU), account(33, 1, &[("lost", 3)])),
+        (("replaced.read".to_owned(), 1), account(36, 1, &[("filtered", 9), ("log2-0", 3), ("log2-2", 6)])),
+    ];
+    assert_eq!(accounts(profiler, &daemon), BTreeMap::from(expected));
+    assert_eq!(accounts(profiler, &daemon), BTreeMap::new());
+}
+
+#[test]
+fn counts_that_somebody_has_read_are_not_written_again() {
+    let _alone = alone();
+    let (profiler, read) = (fresh(), point("seen.read"));
+    ctl(profiler, "event seen.read count");
+    profiler.hit(read, 5);
+    ctl(profiler, "flush");
+    let first = Daemon::claim(profiler, 1);
+    // Perhaps it writes them to a file, and ends before it has acknowledged them.
+    assert!(first.meta.read(&mut vec![0; 64 * 1024]).unwrap() > 0);
+    drop(first);
+    fill_meta(profiler);
+    let second = Daemon::claim(profiler, 2);
+    profiler.hit(read, 6);
+    let expected = account(6, 1, &[("filtered", 1), ("log2-2", 1)]);
+    assert_eq!(accounts(profiler, &second), BTreeMap::from([(("seen.read".to_owned(), 1), expected)]));
+}
+
 #[test]
 fn memory_is_given_once_and_to_one_cpu() {
     let (profiler, slots): (Kprof, &'static [CpuSlot; 2]) = machine();

@@ -308,8 +308,9 @@ pub fn account_of(name: &str, point: &Point) -> String {
     let balance = if point.is_balanced() { "" } else { " (not balanced)" };
     format!(
         "{}: {hits} hits = {recorded} recorded + {filtered} filtered + {lost} lost{balance}, {weight} {unit} in all; \
-         {}",
+         {} events in the file{}",
         visible(name),
-        point.events_in_words()
+        point.in_file(),
+        point.doubt()
     )
 }

@@ -58,16 +58,17 @@ pub fn text(
             let recorded = point.count(PointCounter::Recorded);
             let events = match recorded.max(point.in_file()) {
                 0 => String::new(),
-                _ => format!("{recorded} recorded ({}), ", point.events_in_words()),
+                _ => format!("{recorded} recorded ({} events in the file), ", point.in_file()),
             };
             let _ = writeln!(
                 text,
-                "  point {}: {} hits, {} {} in all, {events}{} lost",
+                "  point {}: {} hits, {} {} in all, {events}{} lost{}",
                 visible(name),
                 point.hits(),
                 point.weight(),
                 visible(&point.unit),
-                point.count(PointCounter::Lost)
+                point.count(PointCounter::Lost),
+                point.doubt()
             );
         }
         for (number, cpu) in &boot.cpus {

@@ -58,10 +58,7 @@ fn one(name: &str, point: &Point, text: &mut String) {
     let balance = if point.is_balanced() { "balanced" } else { "not balanced" };
     let (recorded, filtered) = (point.count(PointCounter::Recorded), point.count(PointCounter::Filtered));
     let _ = write!(text, "  {balance}: {hits} hits = {recorded} recorded + {filtered} only counted + {lost} lost");
-    let _ = match point.unaccounted() {
-        0 => writeln!(text),
-        _ => writeln!(text, "; {}", point.events_in_words()),
-    };
+    let _ = writeln!(text, "{}", point.doubt());
 }
 
 fn range(least: u64, greatest: u64) -> String {

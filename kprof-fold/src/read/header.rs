@@ -102,7 +102,11 @@ impl<C: Consumer> Ingest<C> {
     pub(super) fn apply_of_batch(&mut self, line: Line<'_>) {
         match line {
             Line::Task(task) => drop(self.present_boot().tasks.insert(task.id.0, metadata::bytes(task.name))),
-            Line::Corrupt(Corrupt { words, .. }) => {
+            Line::Corrupt(Corrupt { cpu, words, .. }) => {
+                if cpu == Stream::Meta {
+                    let missing = &mut self.present_boot().missing_meta_words;
+                    *missing = missing.saturating_add(words);
+                }
                 let (file, number) = (&self.file, self.line);
                 self.problems.add(Kind::Note, || format!("{file}:{number}: {words} words of the ring were no record"));
             }

@@ -107,6 +107,9 @@ pub fn read_from<C: Consumer>(mut reader: impl Read, source: Source<'_>, consume
     };
     ingest.finish();
     ingest.profile.bytes = bytes;
+    for boot in &mut ingest.profile.boots {
+        boot.points.values_mut().for_each(|point| point.missing_meta_words = boot.missing_meta_words);
+    }
     let Ingest { consumer, profile, problems, stacks, .. } = ingest;
     if profile.samples() == 0 && profile.boots.iter().all(|boot| boot.version.is_none()) {
         let why = format!("no header and no sample in {} lines: not a profile.\n{problems}", profile.lines);

@@ -9,13 +9,17 @@
 //! Full: as long as nothing has been read under the present claim, the newest records replace the oldest, so that a
 //! reader that starts late gets the names of the tasks that exist now. The replaced records count as overwritten. The
 //! first read frees half of the ring in this way. After it, a record that does not fit is lost and counted. A task name
-//! is stored only if an eighth of the ring stays free for settings, marks and images.
+//! is stored only if an eighth of the ring stays free for settings, marks and images. Counts of a point in a replaced
+//! record that nobody has read go back to where they came from, and are written again.
 
 use super::copier::{Border, Copier};
 use super::owner::Activity;
+use super::points::put_account_back;
+use super::slot::CpuSlot;
 use super::stream::{Reader, Stream};
 use crate::arch::{interrupts, timestamp};
-use crate::format::record::{Kind, META_HEADER_WORDS};
+use crate::format::record::{Header, Kind, META_HEADER_WORDS};
+use crate::parts;
 use crate::patience::Patience;
 use crate::ring::{Ring, Sink};
 use crate::sync::{AtomicU64, Ordering};
@@ -25,16 +29,22 @@ use core::sync::atomic::AtomicBool;
 /// The longest text of a meta record in bytes. A longer one is truncated at a character boundary.
 pub(crate) const MAX_TEXT: usize = crate::format::command::MAX_NAME;
 
+/// The word of a record that is the length of its text in bytes.
+const TEXT_LENGTH: usize = META_HEADER_WORDS - 1;
+
 /// The largest meta record in words.
 const MAX_RECORD_WORDS: u64 = (META_HEADER_WORDS + MAX_TEXT.div_ceil(8)) as u64;
 
 /// The meta stream.
 pub(crate) struct Meta {
     ring: Ring,
+    /// Where counts of replaced records go back to.
+    slots: spin::Once<&'static [CpuSlot]>,
     lock: spin::Mutex<()>,
     lost: AtomicU64,
     overwritten: AtomicU64,
-    /// How many accounts of points did not fit when they were written last, so that their counts are kept.
+    /// How many accounts of points did not fit when they were written last, or were replaced since, so that their counts
+    /// are kept.
     pub(crate) kept: AtomicU64,
     /// A quarter of the ring is unread and the reader has been told.
     pub(crate) woken: AtomicBool,
@@ -46,6 +56,7 @@ impl Meta {
     pub(crate) const fn new() -> Self {
         Self {
             ring: Ring::none(),
+            slots: spin::Once::new(),
             lock: spin::Mutex::new(()),
             lost: AtomicU64::new(0),
             overwritten: AtomicU64::new(0),
@@ -56,7 +67,12 @@ impl Meta {
         }
     }
 
-    pub(crate) fn install(&self, memory: &'static mut [MaybeUninit<u64>]) -> Result<(), crate::errors::BadMemory> {
+    pub(crate) fn install(
+        &self,
+        memory: &'static mut [MaybeUninit<u64>],
+        slots: &'static [CpuSlot],
+    ) -> Result<(), crate::errors::BadMemory> {
+        self.slots.call_once(|| slots);
         self.ring.install(memory)
     }
 
@@ -165,6 +181,9 @@ impl Meta {
             while free() < words {
                 // Records that an export has written out already do not count as overwritten.
                 let missed = ring.tail() >= unread;
+                if parts::POINTS && ring.tail() >= self.reader.furthest().max(self.copier.position()) {
+                    self.put_oldest_back(ring);
+                }
                 let (_, replaced) = ring.reserve_overwriting(free() + 1);
                 self.overwritten.fetch_add(if missed { replaced } else { 0 }, Ordering::Relaxed);
             }
@@ -172,6 +191,24 @@ impl Meta {
         };
         owner.leave();
         sink
+    }
+
+    /// Puts the counts in the oldest record back, if it is the account of a point.
+    #[cold]
+    #[inline(never)]
+    fn put_oldest_back(&self, ring: &Ring) {
+        let word = |at: usize| ring.word(ring.tail().wrapping_add(at as u64));
+        if !Header::decode(word(0)).is_ok_and(|header| header.kind == Kind::PointAccount) {
+            return;
+        }
+        let Some(slots) = self.slots.get() else { return };
+        let mut text = heapless::Vec::<u8, MAX_TEXT>::new();
+        let length = (word(TEXT_LENGTH) as usize).min(MAX_TEXT);
+        let words = (META_HEADER_WORDS..META_HEADER_WORDS.wrapping_add(length.div_ceil(8))).map(word);
+        text.extend(words.flat_map(u64::to_le_bytes).take(length));
+        let text = core::str::from_utf8(&text).unwrap_or_default();
+        put_account_back(slots, [4, 5, 6].map(word), text);
+        self.kept.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Writes one record, or counts it as lost.

@@ -27,6 +27,8 @@ pub(crate) struct Reader {
     owner: OwnerWord,
     /// Where the next read begins. If this is below the tail, it begins at the tail.
     position: AtomicU64,
+    /// The greatest position since boot: whatever begins below it was given to some reader.
+    furthest: AtomicU64,
     /// How many records were published before the one at `position`, since boot, or [`UNKNOWN`].
     index: AtomicU64,
     /// How far the `ack` lines of the present write reach: a position. `checked_index` is the number of records before
@@ -44,6 +46,7 @@ impl Reader {
         Self {
             owner: OwnerWord::new(),
             position: AtomicU64::new(0),
+            furthest: AtomicU64::new(0),
             index: AtomicU64::new(0),
             checked_position: AtomicU64::new(0),
             checked_index: AtomicU64::new(0),
@@ -59,6 +62,17 @@ impl Reader {
     /// Where the next read begins.
     pub(crate) fn position(&self) -> u64 {
         self.position.load(Ordering::Relaxed)
+    }
+
+    /// The greatest position that any reader has come to since boot.
+    pub(crate) fn furthest(&self) -> u64 {
+        self.furthest.load(Ordering::Relaxed)
+    }
+
+    /// Sets where the next read begins. Only the owner may call this.
+    fn go_to(&self, position: u64) {
+        self.position.store(position, Ordering::Relaxed);
+        self.furthest.fetch_max(position, Ordering::Relaxed);
     }
 
     /// Returns `delivered`, the number of records that have left the ring, and the position of the oldest record, all
@@ -151,13 +165,13 @@ impl Owned<'_> {
     pub(crate) fn has_read(&self, position: u64, records: u64) {
         let index = self.index().map_or(UNKNOWN, |index| index + records);
         self.stream.reader.index.store(index, Ordering::Relaxed);
-        self.stream.reader.position.store(position, Ordering::Relaxed);
+        self.stream.reader.go_to(position);
     }
 
     /// Sets the next read to begin at `position`, the end of records that were not counted.
     pub(crate) fn skip_to(&self, position: u64) {
         self.stream.reader.index.store(UNKNOWN, Ordering::Relaxed);
-        self.stream.reader.position.store(position, Ordering::Relaxed);
+        self.stream.reader.go_to(position);
     }
 
     /// Sets the next read to begin with the oldest record.

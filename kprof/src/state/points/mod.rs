@@ -1,8 +1,7 @@
 //! Points and what is counted of them: the state that hits, ctl commands and the sampler share.
 //!
 //! In: hits; ctl commands; the kernel's memory. Out: places to count in, the list of all points, the counts, the rings
-//! for records. Runs in:
-//! any but NMI.
+//! for records. Runs in: any but NMI.
 
 mod asked;
 #[cfg(feature = "records")]
@@ -16,6 +15,7 @@ mod locks;
 mod memory;
 mod point;
 mod records;
+mod replaced;
 #[cfg(feature = "heap")]
 mod samples;
 #[cfg_attr(not(feature = "points"), allow(dead_code))]
@@ -38,6 +38,7 @@ pub(crate) use point::UNLISTED;
 pub(crate) use records::Records;
 #[cfg(feature = "records")]
 pub(crate) use records::Writing;
+pub(crate) use replaced::put_account_back;
 #[cfg(feature = "heap")]
 pub use samples::AllocSample;
 #[cfg(feature = "heap")]
