@@ -64,11 +64,13 @@ pub fn detect(reader: &mut impl Read, forced: Option<Form>) -> io::Result<(Vec<u
 
 /// The form of a text that begins with `head`.
 pub fn of(head: &[u8]) -> Form {
-    let header =
-        head.starts_with(HEADER) || memchr::memmem::find_iter(head, HEADER).any(|at| at > 0 && head[at - 1] == b'\n');
+    let has_header = || memchr::memmem::find_iter(head, HEADER).any(|at| at > 0 && head[at - 1] == b'\n');
     match () {
-        () if header => return Form::Kprof,
+        () if head.starts_with(HEADER) => return Form::Kprof,
+        // Before a header inside the text is looked for: the first chunk has one too, after a checksum whose last byte
+        // may be that of a line's end. No text has the bytes of the magic.
         () if memchr::memmem::find(head, &MAGIC).is_some() => return Form::Binary,
+        () if has_header() => return Form::Kprof,
         () if memchr::memmem::find(head, serial::MARK).is_some() => return Form::Serial,
         () => {}
     }
@@ -112,6 +114,12 @@ mod tests {
         assert_eq!(of(b"a 0 1\na 0 1\n"), Form::RedoxTaskFirst);
         assert_eq!(of(b"# kprof-profile 1\n"), Form::Kprof);
         assert_eq!(of(b"\x89kprof\r\n\x01"), Form::Binary);
+        // A checksum that ends like a line, in a whole chunk and in one whose beginning is damaged.
+        assert_eq!(
+            of(b"\x89kprof\r\n\x01\x01\0\0\xb1\x01\0\0\0\0\0\0\xc0\xce\x65\x0a# kprof-profile 1\n"),
+            Form::Binary
+        );
+        assert_eq!(of(b"\xc0\xce\x65\x0a# kprof-profile 1\n\x89kprof\r\n\x01"), Form::Binary);
         assert_eq!(of(b"[0.1] boot ~kprof 0 85f1a8ec # kprof-profile 1\n"), Form::Serial);
         assert_eq!(of(b"noise\n# kprof-profile 1\n"), Form::Kprof);
     }
