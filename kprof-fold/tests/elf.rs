@@ -284,6 +284,21 @@ fn image_that_claims(bytes: u64) -> Vec<u8> {
 }
 
 #[test]
+fn compressed_sections_say_the_same() {
+    let frames = |stored: &[u8]| {
+        let (image, mut problems) = ([kprof_fold::symbols::elf::MAGIC, stored].concat(), Problems::default());
+        let symbols = Symbols::read("image", image, std::io::empty(), &mut problems).expect("has symbols");
+        assert!(problems.kept().is_empty(), "{problems:?}");
+        let (start, end) = (symbols.start(0), symbols.start(symbols.len() - 1) + 64);
+        (start..end).map(|address| symbols.inlined(address)).collect::<Vec<_>>()
+    };
+    let plain = frames(include_bytes!("../fuzz/corpus/elf/inlined"));
+    assert!(plain.iter().any(|frames| frames.len() > 1), "something is inlined");
+    assert_eq!(frames(include_bytes!("../fuzz/corpus/elf/compressed-by-zlib")), plain);
+    assert_eq!(frames(include_bytes!("../fuzz/corpus/elf/compressed-by-zstd")), plain);
+}
+
+#[test]
 fn a_section_that_claims_gigabytes_is_named_and_takes_no_memory() {
     let mut problems = Problems::default();
     let image = image_that_claims(3 << 30);
