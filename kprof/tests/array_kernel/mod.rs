@@ -92,7 +92,8 @@ pub fn run_on_own_cpu(cpu: usize) {
 
 pub struct ArrayKernel;
 
-// SAFETY: the only CPU numbers are those that a test sets, one at a time for a thread; stack and text are statics of this program.
+// SAFETY: the only CPU numbers are those that a test sets, one at a time for a thread; stack and text are statics of
+// this program.
 unsafe impl Kernel for ArrayKernel {
     fn cpu(&self) -> usize {
         OWN_CPU.get().unwrap_or_else(|| CPU.load(Ordering::Relaxed))
