@@ -4,7 +4,7 @@
 //! least as long, so it keeps half of its speed. It runs on at the end, whatever the reason of the end is: the
 //! connection detaches when it is dropped. What was sampled until then is in the file.
 
-use crate::Attach;
+use crate::arguments::Attach;
 use crate::gdb::Gdb;
 use crate::guest::Guest;
 use crate::guest::held::Held;
@@ -12,7 +12,7 @@ use crate::message::Message;
 use crate::packet::Ended;
 use crate::place::Place;
 use crate::profile::{About, Profile};
-use crate::record;
+use crate::recording;
 use anyhow::Result;
 use kprof_format::precision::Precision;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -55,7 +55,7 @@ pub fn run(arguments: &Attach) -> Result<ExitCode> {
     }
     let gdb = Gdb::connect(&full_address(&arguments.gdb))?;
     with(gdb, arguments, &is_told_to_end)?;
-    record::draw(&arguments.profiling)?;
+    recording::draw(&arguments.profiling)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -71,12 +71,13 @@ pub fn with(mut gdb: Gdb, arguments: &Attach, is_told_to_end: &AtomicBool) -> Re
         () if kvm.contains("disabled") => Precision::Block,
         () => Precision::Unknown,
     };
-    let place = record::place(common)?;
+    let place = recording::place(common)?;
     let finder = place.as_ref().map(|place| place.finder(MOST_PAGES));
-    let mut guest = Guest::new(gdb, precision != Precision::Unknown, &arguments.cpu, finder, record::tables(common)?)?;
-    let (hz, boot) = (Some(arguments.hz), record::boot());
+    let mut guest =
+        Guest::new(gdb, precision != Precision::Unknown, &arguments.cpu, finder, recording::tables(common)?)?;
+    let (hz, boot) = (Some(arguments.hz), recording::boot());
     let about = About { arch: "x86_64", hz, seed: common.seed, precision, code: common.code(), boot };
-    let profile = record::create(&common.output, &about)?;
+    let profile = recording::create(&common.output, &about)?;
     let mut cost = Cost::default();
     let mut out = Output { profile, place, held: Held::default() };
     let sampled = sample(arguments, &mut guest, &mut out, is_told_to_end, &mut cost);
@@ -87,14 +88,14 @@ pub fn with(mut gdb: Gdb, arguments: &Attach, is_told_to_end: &AtomicBool) -> Re
         place.take(outcome);
     }
     let counts = profile.finish()?;
-    record::summary(&common.output, &counts);
+    recording::summary(&common.output, &counts);
     cost.show(vcpus);
     match sampled.and_then(|why| detached.map(|()| why)) {
         Ok(why) => eprintln!("kprof-qemu: {why}; the machine runs on"),
         Err(error) if error.is::<Ended>() => eprintln!("kprof-qemu: {error}"),
         Err(error) => return Err(error),
     }
-    record::placed(place.as_ref(), &common.output)
+    recording::placed(place.as_ref(), &common.output)
 }
 
 /// The profile, where its kernel runs, and what is not in the profile yet.
@@ -106,7 +107,7 @@ struct Output {
 
 impl Output {
     fn write(&mut self, messages: &[Message]) -> Result<()> {
-        messages.iter().try_for_each(|message| record::take(message, &mut self.profile, self.place.as_mut()))
+        messages.iter().try_for_each(|message| recording::take(message, &mut self.profile, self.place.as_mut()))
     }
 
     /// Writes what was held until now if it is known whether the kernel is where it was found.

@@ -3,14 +3,14 @@
 //! In: a QEMU command line, the kernel's ELF file. Out: a table by function, folded stacks, QEMU's exit code. Counts
 //! that differ from each other are an error.
 
-use crate::Count;
+use crate::arguments::Count;
 use crate::counted::Counted;
 use crate::functions::Functions;
 use crate::message::{Message, Totals};
 use crate::place::{Given, Place};
 use crate::profile::{About, Code};
 use crate::run::{self, Run};
-use crate::{drawn, record, slowdown, table, tables, window};
+use crate::{drawn, recording, slowdown, table, tables};
 use anyhow::{Context, Result, ensure};
 use kprof_format::precision::Precision;
 use std::fs::File;
@@ -33,7 +33,7 @@ pub fn run(arguments: &Count) -> Result<ExitCode> {
     let file = run.file("functions", &functions.bytes())?;
     let mode = if arguments.flat { "flat" } else { "calls" };
     let clock = if run.has_icount() { ",icount=1" } else { "" };
-    let options = format!("count={mode},functions={file}{clock}{}", window::options(arguments, &functions)?);
+    let options = format!("count={mode},functions={file}{clock}{}", self::options(arguments, &functions)?);
     let choose = || tables::choose(&arguments.given.kernel, arguments.tables.as_deref(), arguments.unwind);
     let tables = arguments.samples.as_ref().map(|_| choose());
     let options = match tables.transpose()?.flatten() {
@@ -42,7 +42,7 @@ pub fn run(arguments: &Count) -> Result<ExitCode> {
     };
     let alone = if arguments.compare { Some(slowdown::alone(&arguments.qemu)?) } else { None };
     let mut counted = Counted::new(&functions);
-    let mut samples = arguments.samples.as_ref().map(|file| record::create(file, &about())).transpose()?;
+    let mut samples = arguments.samples.as_ref().map(|file| recording::create(file, &about())).transpose()?;
     let ((status, place), cost) = slowdown::measure(|| {
         placed(&run, &options, &arguments.given, &mut functions, |message, functions| match (&mut samples, message) {
             (Some(samples), Message::Sample(_)) => samples.take(message),
@@ -68,16 +68,16 @@ pub fn run(arguments: &Count) -> Result<ExitCode> {
             create(file, |out| drawn::write(&folded, out).map_err(std::io::Error::other))?;
         }
     }
-    counted.window.check(arguments)?;
+    check(&counted, arguments)?;
     if let Some(file) = &arguments.per_cpu {
-        let folded = counted.window.folded(&counted, &functions, arguments.task_switch.is_some());
+        let folded = counted.window.folded(&counted.names(&functions), arguments.task_switch.is_some());
         create(file, |out| folded.iter().try_for_each(|(stack, count)| writeln!(out, "{stack} {count}")))?;
     }
     if let Some(file) = &arguments.visits {
-        create(file, |out| counted.window.write_visits(&counted, &functions, out))?;
+        create(file, |out| counted.window.write_visits(&counted.names(&functions), out))?;
     }
     if let Some(file) = &arguments.stops {
-        create(file, |out| counted.window.write_stops(&counted, &functions, out))?;
+        create(file, |out| counted.window.write_stops(&counted.names(&functions), out))?;
     }
     for line in table::checks(&counted, &totals) {
         eprintln!("kprof-qemu: {line}");
@@ -87,6 +87,49 @@ pub fn run(arguments: &Count) -> Result<ExitCode> {
         eprintln!("kprof-qemu: {}", slowdown::shown(&alone, &cost));
     }
     Ok(run::exit_code(status))
+}
+
+/// The plugin's options for what is counted between two functions.
+///
+/// # Errors
+/// If a function is not the kernel's.
+fn options(arguments: &Count, functions: &Functions) -> Result<String> {
+    let mut options = String::new();
+    let named = [
+        ("from", "from", &arguments.from),
+        ("to", "to", &arguments.to),
+        ("visits", "visits-of", &arguments.visits_of),
+        ("switch", "task-switch", &arguments.task_switch),
+        ("rename", "task-rename", &arguments.task_rename),
+    ];
+    for (key, option, name) in named {
+        if let Some(name) = name {
+            let start =
+                functions.start(name).with_context(|| format!("--{option}: the kernel has no function {name}"))?;
+            options += &format!(",{key}={start}");
+        }
+    }
+    if arguments.samples.is_some() {
+        options += &format!(",beside={}", arguments.every);
+    }
+    if arguments.per_cpu.is_some() || arguments.visits.is_some() {
+        options += ",parts=1";
+    }
+    if arguments.stops.is_some() {
+        options += ",stops=1";
+    }
+    Ok(options)
+}
+
+/// Checks that something was executed between the two functions, if that was asked for.
+///
+/// # Errors
+/// If the first function was never executed.
+fn check(counted: &Counted, arguments: &Count) -> Result<()> {
+    let is_asked = arguments.per_cpu.is_some() || arguments.visits.is_some();
+    let from = arguments.from.as_deref().unwrap_or("the start");
+    ensure!(!is_asked || !counted.window.parts.is_empty(), "nothing was executed from {from} on");
+    Ok(())
 }
 
 /// Runs QEMU with counters. The functions are moved as soon as the plugin has found where the kernel runs.
@@ -126,7 +169,7 @@ fn about() -> About {
         seed: 1,
         precision: Precision::Instruction,
         code: Code::All,
-        boot: record::boot(),
+        boot: recording::boot(),
     }
 }
 

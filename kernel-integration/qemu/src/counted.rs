@@ -5,9 +5,9 @@
 //! a difference is an error. The contexts are a third sum, which must be the same for every function.
 
 use crate::calls::Calls;
+use crate::found::Found;
 use crate::functions::Functions;
 use crate::message::{Context, Message, Run, Totals};
-use crate::probe::Found;
 use crate::window::Window;
 use anyhow::{Result, bail, ensure};
 use std::collections::BTreeMap;

@@ -3,9 +3,10 @@
 //! In: a QEMU command line. Out: the profile, and QEMU's exit code. The stub listens on 127.0.0.1, on a port that was
 //! free. A signal that tells this program to end ends QEMU.
 
+use crate::arguments::{Attach, Record};
 use crate::gdb::Gdb;
 use crate::machine::{Machine, POLL};
-use crate::{Attach, Record, attach, record, run};
+use crate::{attach, recording, run};
 use anyhow::{Context, Result, bail};
 use std::net::TcpListener;
 use std::process::{Command, ExitCode};
@@ -46,6 +47,6 @@ pub fn run(arguments: &Record) -> Result<ExitCode> {
     }
     let status = machine.wait()?;
     sampled?;
-    record::draw(&arguments.profiling)?;
+    recording::draw(&arguments.profiling)?;
     Ok(run::exit_code(status))
 }

@@ -1,4 +1,6 @@
-//! What probes have found. In: messages. Out: data, by number of the probe.
+//! What probes have found, as the plugin sends it. Stage: fold.
+//!
+//! In: the fields of messages. Out: data, by number of the probe, and quantiles of times. Imports no other stage.
 
 use crate::histogram;
 use std::collections::BTreeMap;

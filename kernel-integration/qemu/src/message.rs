@@ -5,7 +5,7 @@
 
 use crate::calls::{Call, Held};
 use crate::finder::{Outcome, State};
-use crate::probe::{Hit, Probed};
+use crate::found::{Hit, Probed};
 use crate::window::{Halted, Part, Visit};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::io::{ErrorKind, Read};

@@ -4,7 +4,6 @@
 //! called it, how long the calls took in the guest's clock, and chosen calls with their arguments and stacks.
 
 mod expression;
-mod found;
 mod json;
 mod output;
 
@@ -17,7 +16,6 @@ use crate::run::{self, Run};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use expression::Expression;
-pub use found::{Found, Hit, Probed};
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,12 +1,9 @@
 //! What each vCPU has executed between two functions, and what a handler has interrupted. Stage: fold.
 //!
-//! In: names of functions, parts of the contexts' counts, visits. Out: options for the plugin, folded stacks with the
-//! vCPU as the first frame, a line for each visit. Nothing of this is in the table, which has all instructions.
+//! In: parts of the contexts' counts, visits, stops; the stack of each context as text. Out: folded stacks with the
+//! vCPU as the first frame, a line for each visit and for each vCPU after a stop. Nothing of this is in the table,
+//! because the table has all instructions. Imports no other stage.
 
-use crate::Count;
-use crate::counted::Counted;
-use crate::functions::Functions;
-use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 use std::io::Write;
 
@@ -64,53 +61,9 @@ pub struct Window {
     pub stops: Vec<(u64, Visit)>,
 }
 
-/// The plugin's options.
-///
-/// # Errors
-/// If a function is not the kernel's.
-pub fn options(arguments: &Count, functions: &Functions) -> Result<String> {
-    let mut options = String::new();
-    let named = [
-        ("from", "from", &arguments.from),
-        ("to", "to", &arguments.to),
-        ("visits", "visits-of", &arguments.visits_of),
-        ("switch", "task-switch", &arguments.task_switch),
-        ("rename", "task-rename", &arguments.task_rename),
-    ];
-    for (key, option, name) in named {
-        if let Some(name) = name {
-            let start =
-                functions.start(name).with_context(|| format!("--{option}: the kernel has no function {name}"))?;
-            options += &format!(",{key}={start}");
-        }
-    }
-    if arguments.samples.is_some() {
-        options += &format!(",beside={}", arguments.every);
-    }
-    if arguments.per_cpu.is_some() || arguments.visits.is_some() {
-        options += ",parts=1";
-    }
-    if arguments.stops.is_some() {
-        options += ",stops=1";
-    }
-    Ok(options)
-}
-
 impl Window {
-    /// Checks that there is something between the two functions.
-    ///
-    /// # Errors
-    /// If the first function was never executed.
-    pub fn check(&self, arguments: &Count) -> Result<()> {
-        let is_asked = arguments.per_cpu.is_some() || arguments.visits.is_some();
-        let from = arguments.from.as_deref().unwrap_or("the start");
-        ensure!(!is_asked || !self.parts.is_empty(), "nothing was executed from {from} on");
-        Ok(())
-    }
-
     /// Folded stacks, sorted, with the vCPU as the first frame, and the task as the second one if that is wanted.
-    pub fn folded(&self, counted: &Counted, functions: &Functions, by_task: bool) -> BTreeMap<String, u64> {
-        let names = counted.names(functions);
+    pub fn folded(&self, names: &[String], by_task: bool) -> BTreeMap<String, u64> {
         let mut folded = BTreeMap::new();
         for part in &self.parts {
             let stack = names.get(part.context as usize).map_or("[?]", |name| name);
@@ -125,8 +78,7 @@ impl Window {
     ///
     /// # Errors
     /// Those of the writer.
-    pub fn write_visits(&self, counted: &Counted, functions: &Functions, out: &mut impl Write) -> std::io::Result<()> {
-        let names = counted.names(functions);
+    pub fn write_visits(&self, names: &[String], out: &mut impl Write) -> std::io::Result<()> {
         for Visit { cpu, rip, cs, context, is_inside } in &self.visits {
             let stack = names.get(*context as usize).map_or("[?]", |name| name);
             let place = if *is_inside { "inside" } else { "outside" };
@@ -139,8 +91,7 @@ impl Window {
     ///
     /// # Errors
     /// Those of the writer.
-    pub fn write_stops(&self, counted: &Counted, functions: &Functions, out: &mut impl Write) -> std::io::Result<()> {
-        let names = counted.names(functions);
+    pub fn write_stops(&self, names: &[String], out: &mut impl Write) -> std::io::Result<()> {
         for (number, Visit { cpu, rip, cs, context, .. }) in &self.stops {
             let stack = names.get(*context as usize).map_or("[?]", |name| name);
             writeln!(out, "{number} {cpu} {rip:x} {cs:x} {stack}")?;

@@ -1,7 +1,7 @@
 //! The report as JSON: units are in the keys. In: what probes have found. Out: one value.
 
 use super::output::{QUANTILES, Report, sorted};
-use super::{Hit, Probed};
+use crate::found::{Hit, Probed};
 use crate::histogram;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;

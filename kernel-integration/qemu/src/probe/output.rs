@@ -2,8 +2,8 @@
 
 use super::Watched;
 use super::expression::{ARGUMENTS, Expression, Key};
-use super::found::{Hit, Probed, Times};
 use crate::counted::Counted;
+use crate::found::{Hit, Probed, Times};
 use crate::functions::Functions;
 use crate::histogram;
 use std::cmp::Reverse;

@@ -10,9 +10,13 @@ use super::Source;
 /// Module path (`task::wait`; empty for the root) to the modules that it imports from.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// The circles of the package whose sources are in `folder`, one text for each.
+/// The circles of the package whose sources are in `folder`, one text for each. A folder without sources is an entry
+/// too.
 pub fn in_package(sources: &[Source], folder: &str) -> Vec<String> {
     let graph = graph(sources, folder);
+    if graph.is_empty() {
+        return vec![format!("{folder} has no modules: it was moved or removed, so the list of folders must change")];
+    }
     let reach: BTreeMap<&str, BTreeSet<&str>> =
         graph.keys().map(|from| (from.as_str(), reachable(&graph, from))).collect();
     let mut seen = BTreeSet::new();
@@ -174,6 +178,11 @@ mod tests {
         assert!(circles(&one).is_empty());
         let test = [("a.rs", "use crate::b::c;\n"), ("b/c.rs", "#[cfg(test)]\nmod tests {\n    use crate::a;\n}\n")];
         assert!(circles(&test).is_empty());
+    }
+
+    #[test]
+    fn a_folder_that_is_gone_is_not_taken_for_one_without_circles() {
+        assert_eq!(in_package(&[source("p/src/a.rs", "")], "q/src").len(), 1);
     }
 
     #[test]

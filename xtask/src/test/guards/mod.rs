@@ -15,8 +15,13 @@ use anyhow::{Context as _, Result, bail};
 use super::Outcome;
 use crate::run;
 
-/// The packages whose imports must have no circle of more than one folder.
-const NO_CIRCLES: [&str; 7] = [
+/// The folders of sources whose imports must have no circle of more than one folder. The template for ports is not one
+/// of them: its optional parts use the profiler, whose hooks call them. Packages of a single folder need no check.
+const NO_CIRCLES: [&str; 11] = [
+    "kernel-integration/ports/bare-virt/src",
+    "kernel-integration/ports/redox/src",
+    "kernel-integration/qemu/plugin",
+    "kernel-integration/qemu/src",
     "kprof/src",
     "kprof/format/src",
     "kprof/port/src",
