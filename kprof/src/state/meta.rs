@@ -43,7 +43,7 @@ pub(crate) struct Meta {
     lock: spin::Mutex<()>,
     lost: AtomicU64,
     overwritten: AtomicU64,
-    /// How many accounts of points did not fit when they were written last, or were replaced since, so that their counts
+    /// How many accounts of points did not fit when they were written last, or were replaced unread since. Their counts
     /// are kept.
     pub(crate) kept: AtomicU64,
     /// A quarter of the ring is unread and the reader has been told.
@@ -207,7 +207,8 @@ impl Meta {
         let words = (META_HEADER_WORDS..META_HEADER_WORDS.wrapping_add(length.div_ceil(8))).map(word);
         text.extend(words.flat_map(u64::to_le_bytes).take(length));
         let text = core::str::from_utf8(&text).unwrap_or_default();
-        put_account_back(slots, [4, 5, 6].map(word), text);
+        let place = |cpu: usize, point| slots.get(cpu)?.sampler.points.get(point);
+        put_account_back(place, [4, 5, 6].map(word), text);
         self.kept.fetch_add(1, Ordering::Relaxed);
     }
 

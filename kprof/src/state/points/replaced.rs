@@ -1,25 +1,29 @@
 //! Puts counts back that were written as the account of a point and that nobody has read.
 //!
-//! In: the record that is replaced. Out: its counts, in the memory that they were taken from; the next account has them.
-//! Runs in: ordinary code, with the lock of the meta stream held and interrupts off. No lock, no allocation.
+//! In: the record that is replaced. Out: its counts, in the memory that they were taken from: the next account has
+//! them. Runs in: ordinary code, with the lock of the meta stream held and interrupts off. No lock, no allocation.
 
 use super::asked::Outcomes;
-use super::counts::Taken;
+use super::counts::{PointCounts, Taken};
 use super::list::POINTS;
+use super::memory::Offset;
 use crate::format::line::PointAccount;
 use crate::format::point::{BUCKETS, PointCounter, PointPart, bucket_of_name};
 use crate::format::record::NO_CPU;
-use crate::state::slot::CpuSlot;
 
 /// Puts the counts of a record with these values (the number of the point, the CPU, the weight) and this text back.
-pub(crate) fn put_account_back(slots: &[CpuSlot], [number, cpu, weight]: [u64; 3], text: &str) {
+/// `place` finds where a CPU counts a point.
+pub(crate) fn put_account_back(
+    place: impl Fn(usize, Offset) -> Option<&'static PointCounts>,
+    [number, cpu, weight]: [u64; 3],
+    text: &str,
+) {
     let Some(point) = POINTS.iter().find(|point| point.offset().number() as u64 == number) else { return };
     let taken = counts(&PointAccount::of_record(0, cpu, weight, text));
     if cpu == NO_CPU {
         return point.put_back_lost((taken.outcomes.lost, weight));
     }
-    let slot = usize::try_from(cpu).ok().and_then(|cpu| slots.get(cpu));
-    if let Some(place) = slot.and_then(|slot| slot.sampler.points.get(point.offset())) {
+    if let Some(place) = usize::try_from(cpu).ok().and_then(|cpu| place(cpu, point.offset())) {
         place.put_back(&taken);
     }
 }
