@@ -1,11 +1,11 @@
 //! Passes whole records to a reader, and frees them after the reader has acknowledged them.
 //!
-//! In: an open stream file and a reader's buffer. Out: framed records, if the reader's process has claimed the streams
-//! (`protocol 1`); the raw words of Redox's profiler, if no process has. Runs in: ordinary code; each read owns its
-//! stream. Framed: nothing is freed before `ack`; after a new claim, everything that was not acknowledged is read
-//! again. Raw: records are freed when they are read. Empty: 0 bytes, at once. A record is never split; a buffer that
-//! cannot hold the next one is an error. A claimed stream can be read only by the process whose control file holds the
-//! claim; the process that has said `copy 1` gets copies.
+//! In: an open stream file, and a reader's buffer or a function that takes bytes. Out: framed records, if the reader's
+//! process has claimed the streams (`protocol 1`); the raw words of Redox's profiler, if no process has. Runs in:
+//! ordinary code; each read owns its stream. Framed: nothing is freed before `ack`; after a new claim, everything that
+//! was not acknowledged is read again. Raw: records are freed when they are read. Empty: 0 bytes, at once. A record is
+//! never split; a buffer that cannot hold the next one is an error. A claimed stream can be read only by the process
+//! whose control file holds the claim; the process that has said `copy 1` gets copies.
 
 mod copies;
 
@@ -13,9 +13,9 @@ use crate::errors::{ReadError, StreamName};
 use crate::format::marker::{MARKER_PAGE, Marker};
 use crate::format::record::{Header, Kind, SAMPLE_HEADER_WORDS};
 use crate::parts;
-use crate::ring::{Ring, Torn};
+use crate::ring::{Copy, Ring, Torn};
 use crate::state::Shared;
-use crate::state::owner::{Activity, Conflict};
+use crate::state::owner::{Activity, ClaimId, Conflict};
 use crate::state::stream::Owned;
 use core::sync::atomic::Ordering;
 
@@ -24,6 +24,22 @@ pub(crate) struct OpenStream {
     shared: &'static Shared,
     name: StreamName,
     process: u64,
+}
+
+/// Takes the records of a read: the offset of the first byte among all bytes of the read, and the bytes. Returns
+/// whether it has taken them.
+pub(crate) type Put<'a> = &'a mut dyn FnMut(usize, &[u8]) -> bool;
+
+/// What a read may do with its stream.
+enum Reading {
+    /// Copy records that stay where they are, for this claim.
+    Copies(ClaimId),
+    /// Copy records that the flight recorder may overwrite meanwhile.
+    Snapshot(&'static Ring, Owned<'static>),
+    /// Read records that stay until they are acknowledged.
+    Framed(&'static Ring, Owned<'static>),
+    /// Convert records into raw words, and free them.
+    Raw(&'static Ring, Owned<'static>),
 }
 
 /// The first word of a raw record, before the record's length in words is added to it.
@@ -53,6 +69,24 @@ impl OpenStream {
 
     /// Reads records into `buffer`; returns the number of bytes.
     pub(crate) fn read(&self, buffer: &mut [u8]) -> Result<usize, ReadError> {
+        self.fill(self.begin()?, buffer)
+    }
+
+    /// Passes records of at most this many bytes to `put`; returns the number of bytes. Records that may be overwritten
+    /// meanwhile, and raw words, are first copied into `scratch`.
+    pub(crate) fn read_to(&self, bytes: usize, scratch: &mut [u8], put: Put<'_>) -> Result<usize, ReadError> {
+        match self.begin()? {
+            Reading::Framed(ring, owned) => self.framed(ring, &owned, bytes, put),
+            other => {
+                let most = bytes.min(scratch.len());
+                let bytes = self.fill(other, &mut scratch[..most])?;
+                if bytes == 0 || put(0, &scratch[..bytes]) { Ok(bytes) } else { Err(ReadError::NotTaken) }
+            }
+        }
+    }
+
+    /// Checks who may read, and takes the stream.
+    fn begin(&self) -> Result<Reading, ReadError> {
         let shared = self.shared;
         let stream = shared.stream(self.name).ok_or(ReadError::NoStream)?;
         let claim = stream.reader.owner().claim();
@@ -60,7 +94,7 @@ impl OpenStream {
         // If a claim changes after these checks, the stream cannot be taken under the old claim.
         let copies = shared.copy_claim();
         if !has_claim && copies != 0 && shared.copy_process.load(Ordering::Acquire) == self.process {
-            return copies::read(shared, self.name, copies, buffer);
+            return Ok(Reading::Copies(copies));
         }
         if claim != 0 && !has_claim {
             return Err(ReadError::Claimed);
@@ -74,30 +108,49 @@ impl OpenStream {
             Conflict::Busy(_) => ReadError::Busy,
         })?;
         match (claim != 0, owned.is_recorder(), self.name) {
-            (true, true, _) => snapshot(stream.ring, &owned, buffer),
-            (true, false, _) => framed(stream.ring, &owned, buffer),
+            (true, true, _) => Ok(Reading::Snapshot(stream.ring, owned)),
+            (true, false, _) => Ok(Reading::Framed(stream.ring, owned)),
             (false, _, name) if !matches!(name, StreamName::Cpu(_)) || !parts::RAW_WORDS => Err(ReadError::NotClaimed),
             (false, true, _) => Err(ReadError::Recorder),
-            (false, false, _) => raw(stream.ring, &owned, buffer),
+            (false, false, _) => Ok(Reading::Raw(stream.ring, owned)),
         }
     }
-}
 
-/// Copies whole framed records from the reader's position on.
-fn framed(ring: &Ring, owned: &Owned<'_>, buffer: &mut [u8]) -> Result<usize, ReadError> {
-    let from = owned.position();
-    // Only the owner moves the tail here, so the lengths are those of the records that are copied after it.
-    let (whole, next) = ring.whole_records(from, buffer.len() as u64 / 8);
-    if let (0, Ok(Some(length))) = (whole.records, next) {
-        return Err(ReadError::TooSmall(length as usize * 8));
+    fn fill(&self, reading: Reading, buffer: &mut [u8]) -> Result<usize, ReadError> {
+        match reading {
+            Reading::Copies(claim) => copies::read(self.shared, self.name, claim, buffer),
+            Reading::Snapshot(ring, owned) => snapshot(ring, &owned, buffer),
+            Reading::Framed(ring, owned) => self.framed(ring, &owned, buffer.len(), &mut |at, records| {
+                buffer[at..][..records.len()].copy_from_slice(records);
+                true
+            }),
+            Reading::Raw(ring, owned) => raw(ring, &owned, buffer),
+        }
     }
-    let bytes = whole.words as usize * 8;
-    if ring.copy(from, &mut buffer[..bytes]).is_err() {
-        // This cannot happen for the same reason. If it did, no incomplete data would be returned.
-        return Ok(0);
+
+    /// Passes whole framed records from the reader's position on to `put`.
+    fn framed(&self, ring: &Ring, owned: &Owned<'_>, bytes: usize, put: Put<'_>) -> Result<usize, ReadError> {
+        let (from, places) = (owned.position(), bytes as u64 / 8);
+        // Most reads get all that there is, so that nothing has to be found out about single records.
+        let all = self.shared.newest(self.name).and_then(|newest| owned.records_before(newest));
+        let whole = match all.filter(|all| all.words <= places) {
+            Some(all) => all,
+            None => match ring.whole_records(from, places) {
+                (Copy { records: 0, .. }, Ok(Some(length))) => return Err(ReadError::TooSmall(length as usize * 8)),
+                (whole, _) => whole,
+            },
+        };
+        // SAFETY: these are whole records from the reader's position on, which is not below the tail. Only the owner
+        // moves the tail here: `owned`, which moves nothing meanwhile.
+        let [before_the_end, after_it] = unsafe { ring.kept(from, whole.words) };
+        for (at, records) in [(0, before_the_end), (before_the_end.len(), after_it)] {
+            if !records.is_empty() && !put(at, records) {
+                return Err(ReadError::NotTaken);
+            }
+        }
+        owned.has_read(from + whole.words, whole.records);
+        Ok(whole.words as usize * 8)
     }
-    owned.has_read(from + whole.words, whole.records);
-    Ok(bytes)
 }
 
 /// Copies whole framed records from a running recorder. Each record is marked as part of a snapshot. A record that is

@@ -232,6 +232,9 @@ pub enum ReadError {
     Claimed,
     /// Another reader or an export works on this stream and has not finished within a second. (EAGAIN)
     Busy,
+    /// The function of [`StreamFile::read_to`](crate::StreamFile::read_to) has not taken the records. The next read gets
+    /// them, if they stay until they are acknowledged. (EFAULT)
+    NotTaken,
     /// Raw words cannot be read from a running flight recorder: freeze it, or use `protocol 1`.
     Recorder,
     /// There are no raw words to read: of the meta stream never, of a CPU's stream if the cargo feature `raw-words` is
@@ -246,6 +249,7 @@ impl fmt::Display for ReadError {
             Self::TooSmall(bytes) => write!(f, "the next record needs a buffer of {bytes} bytes"),
             Self::Claimed => f.write_str("another process has claimed the streams"),
             Self::Busy => f.write_str("somebody else reads or exports this stream"),
+            Self::NotTaken => f.write_str("the records could not be copied to the reader"),
             Self::Recorder => f.write_str("the flight recorder is running: freeze it, or use protocol 1"),
             Self::NotClaimed => f.write_str("this stream has no raw words: claim the streams with `protocol 1`"),
         }

@@ -62,4 +62,22 @@ impl StreamFile {
     pub fn read(&self, buffer: &mut [u8]) -> Result<usize, ReadError> {
         feature!(self.stream.read(buffer); else Err(ReadError::NoStream))
     }
+    /// Reads as [`StreamFile::read`] does, at most this many bytes, and passes the records to `put` where they lie in
+    /// the ring, in one piece or two: the offset of the piece in the read, and its bytes. So the records are copied
+    /// once, by `put`, which returns whether it has taken them. Records that may be overwritten meanwhile (of a running
+    /// flight recorder, or copies) and raw words are first copied into `scratch`, as many as fit there. Runs in:
+    /// ordinary code; `put` too, during which no other reader gets records of this stream.
+    ///
+    /// # Errors
+    /// [`ReadError`]; no record is consumed then, except after [`ReadError::NotTaken`] those that were copied into
+    /// `scratch`.
+    #[cfg_attr(not(feature = "profiling"), inline(always))]
+    pub fn read_to(
+        &self,
+        bytes: usize,
+        scratch: &mut [u8],
+        put: &mut dyn FnMut(usize, &[u8]) -> bool,
+    ) -> Result<usize, ReadError> {
+        feature!(self.stream.read_to(bytes, scratch, put); else Err(ReadError::NoStream))
+    }
 }

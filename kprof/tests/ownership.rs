@@ -107,6 +107,69 @@ fn a_buffer_gets_whole_records_and_one_that_is_too_small_says_so() {
 }
 
 #[test]
+fn records_are_passed_where_they_lie_and_count_as_read_when_they_were_taken() {
+    let _alone = alone();
+    let machine = with(running());
+    let daemon = Daemon::claim(machine.0, 10);
+    let read = |bytes: usize, pieces: usize| {
+        let mut taken: Vec<Vec<u8>> = Vec::new();
+        let result = daemon.stream.read_to(bytes, &mut [], &mut |at, records| {
+            assert_eq!(at, taken.iter().map(Vec::len).sum::<usize>(), "the offset of a piece");
+            taken.push(records.to_vec());
+            taken.len() <= pieces
+        });
+        (result, words(&taken.concat()))
+    };
+    assert_eq!(read(usize::MAX, 0), (Ok(0), Vec::new()), "nothing is passed if there is nothing");
+    (0..100).for_each(|_| tick(machine));
+    assert_eq!(read(usize::MAX, 1).0, Ok(100 * 64));
+    daemon.acknowledge(800).unwrap();
+    // The ring has 1024 words, so these records lie at its end and at its beginning.
+    (0..60).for_each(|_| tick(machine));
+    for pieces in 0..2 {
+        assert_eq!(read(usize::MAX, pieces).0, Err(ReadError::NotTaken));
+        assert!(daemon.acknowledge(808).is_err(), "a record that was not taken");
+    }
+    assert_eq!(read(63, 2).0, Err(ReadError::TooSmall(64)));
+    let (first, rest) = (read(3 * 64 - 8, 2), read(usize::MAX, 2));
+    assert_eq!((first.0, rest.0), (Ok(2 * 64), Ok(58 * 64)));
+    for (number, record) in (0..60).zip([first.1, rest.1].concat().chunks(8)) {
+        assert_eq!(record[..2], [Header { kind: Kind::Sample, words: 8 }.encode(), 800 + 8 * number]);
+    }
+    daemon.acknowledge(1280).unwrap();
+    assert_eq!((read(usize::MAX, 2).0, counter(machine.0, "delivered")), (Ok(0), 160));
+    assert_balanced(machine.0);
+}
+
+#[test]
+fn what_may_change_during_a_read_is_passed_from_the_scratch_buffer() {
+    let _alone = alone();
+    let (profiler, slots) = with(Config { mode: Mode::Overwrite, ..running() });
+    (0..3).for_each(|_| tick((profiler, slots)));
+    let mut scratch = [0; 2 * 64];
+    let mut read = |stream: &kprof::StreamFile, bytes, is_taken| {
+        let mut taken = Vec::new();
+        let result = stream.read_to(bytes, &mut scratch, &mut |at, records| {
+            assert_eq!(at, 0);
+            taken.extend(words(records));
+            is_taken
+        });
+        (result, taken.first().copied())
+    };
+    let snapshot = Some(Header { kind: Kind::SnapshotSample, words: 8 }.encode());
+    let daemon = Daemon::claim(profiler, 1);
+    assert_eq!(read(&daemon.stream, 8, true), (Err(ReadError::TooSmall(64)), None));
+    assert_eq!(read(&daemon.stream, 64, true), (Ok(64), snapshot), "no more than was asked for");
+    assert_eq!(read(&daemon.stream, 4096, true), (Ok(2 * 64), snapshot));
+    assert_eq!(read(&daemon.stream, 4096, false), (Ok(0), None), "nothing is passed if there is nothing");
+    tick((profiler, slots));
+    assert_eq!(read(&daemon.stream, 4096, false), (Err(ReadError::NotTaken), snapshot));
+    daemon.ctl.write(b"stop\nmode drop").unwrap();
+    drop(daemon);
+    assert_eq!(read(&profiler.open_stream(1, 1).unwrap(), 4096, true), (Ok(2 * 48), Some(0xfedf_ac06)), "raw words");
+}
+
+#[test]
 fn a_stream_that_does_not_exist_is_not_opened_and_the_meta_stream_has_no_raw_words() {
     let _alone = alone();
     let (profiler, slots) = with(running());

@@ -170,6 +170,8 @@ fn every_call_may_stay_with_the_feature_off() {
     assert_eq!(text.contains("hz 5"), ENABLED);
     let stream: Result<StreamFile, ReadError> = PROFILER.open_stream(0, 1);
     assert_eq!(stream.map(|stream| stream.read(&mut [0; 64])).is_ok(), ENABLED);
+    let stream: Result<StreamFile, ReadError> = PROFILER.open_stream(0, 1);
+    assert_eq!(stream.map(|stream| stream.read_to(64, &mut [0; 64], &mut |_, _| true)).is_ok(), ENABLED);
     let events: Result<StreamFile, ReadError> = PROFILER.open_events(0, 1);
     assert_eq!(events.is_ok(), ENABLED);
     assert!(PROFILER.open_meta(1).read(&mut [0; 64]).is_err());

@@ -111,6 +111,19 @@ impl Ring {
         self.still_there(at)
     }
 
+    /// So many words from `at` on as bytes, where they lie, in two pieces: up to the physical end of the ring and after
+    /// it. A copy of them takes an instruction a word, where one of words that may change takes two or three.
+    ///
+    /// # Safety
+    /// `at` is not below the tail, the words end at the head or before it, and nobody moves the tail as long as the
+    /// result is used.
+    #[cfg(not(kprof_loom))]
+    pub(crate) unsafe fn kept(&self, at: u64, words: u64) -> [&[u8]; 2] {
+        // SAFETY: the producer writes no word between the tail and the head, and the caller promises that these words
+        // are between them.
+        unsafe { self.words.bytes(at, words as usize) }
+    }
+
     fn copy_unchecked(&self, at: u64, to: &mut [u8]) {
         let straight = self.words.from(at);
         let to = to.as_chunks_mut().0;

@@ -35,7 +35,7 @@ pub(crate) mod tests;
 use crate::sync::{AtomicU64, Ordering};
 use core::sync::atomic::AtomicPtr;
 
-pub(crate) use consumer::{NoCopy, TailMover, Torn};
+pub(crate) use consumer::{Copy, NoCopy, TailMover, Torn};
 pub(crate) use producer::{Sink, WORD_SHIFT};
 pub(crate) use storage::Words;
 

@@ -78,6 +78,24 @@ impl Words {
         }
     }
 
+    /// So many words from `position` on as bytes, little endian: those before the physical end, and those from the
+    /// physical start on.
+    ///
+    /// # Safety
+    /// Nobody writes these words as long as the result is used.
+    #[cfg(not(kprof_loom))]
+    pub(crate) unsafe fn bytes(&self, position: u64, words: usize) -> [&[u8]; 2] {
+        const { assert!(cfg!(target_endian = "little")) };
+        let straight = self.from(position);
+        let before_the_end = words.min(straight.len());
+        let after_it = words.wrapping_sub(before_the_end).min(self.all().len());
+        [(straight, before_the_end), (self.all(), after_it)].map(|(from, count)| {
+            // SAFETY: `from` has at least `count` words, which live for ever. An atomic word is a word in memory, and
+            // the caller promises that nobody writes it meanwhile.
+            unsafe { core::slice::from_raw_parts(from.as_ptr().cast::<u8>(), count.wrapping_mul(size_of::<u64>())) }
+        })
+    }
+
     /// Base pointer of the lap that `position` is in: word `p` of that lap is at the result plus `p`. It may point
     /// outside the memory and must only be added to.
     pub(crate) fn before(&self, position: u64) -> *mut AtomicU64 {

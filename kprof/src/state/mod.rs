@@ -276,6 +276,15 @@ impl Shared {
         }
     }
 
+    /// Where the next record of a stream will begin. `None` for the meta stream, and if it moves at every attempt.
+    pub(crate) fn newest(&self, name: StreamName) -> Option<Border> {
+        match name {
+            StreamName::Meta => None,
+            StreamName::Cpu(cpu) => self.moment(cpu).map(|moment| moment.newest()),
+            StreamName::Event(cpu) => self.slots().get(cpu)?.records.newest(),
+        }
+    }
+
     /// The counters and positions of a CPU that has memory. `None` if they change at every attempt.
     pub(crate) fn moment(&self, cpu: usize) -> Option<Moment> {
         let slot = self.slots().get(cpu)?;

@@ -5,9 +5,10 @@
 //! moved by one side only: by the producer while the flight recorder runs, else by the owner. This changes only while a
 //! transition owns every stream, so it stays the same during the work of any other owner.
 
+use super::copier::Border;
 use super::owner::{Activity, ClaimId, Conflict, OwnerWord};
 use crate::patience::Patience;
-use crate::ring::{Ring, TailMover};
+use crate::ring::{Copy, Ring, TailMover};
 use crate::state::account::Counter;
 use crate::sync::{AtomicU64, Ordering, fence};
 
@@ -159,6 +160,12 @@ impl Owned<'_> {
             return Some(ring.removed());
         }
         Some(reader.index.load(Ordering::Relaxed)).filter(|index| *index != UNKNOWN)
+    }
+
+    /// How many words and records lie from [`Owned::position`] up to `border`, if it is known.
+    pub(crate) fn records_before(&self, border: Border) -> Option<Copy> {
+        let words = border.position.checked_sub(self.position())?;
+        Some(Copy { words, records: border.index.checked_sub(self.index()?)? })
     }
 
     /// Sets the next read to begin at `position`, which is the end of `records` more records.

@@ -23,7 +23,7 @@ use crate::log;
 use crate::memory::user;
 use crate::task::{process, scheduler};
 
-const STREAM_BUFFER_BYTES: usize = 64 * 1024;
+const SCRATCH_BYTES: usize = 64 * 1024;
 const MAX_COMMAND_BYTES: usize = 4096;
 
 /// The folder `/scheme/debug`.
@@ -124,9 +124,9 @@ struct Stream(Name);
 struct StreamHandle {
     name: Name,
     file: StreamFile,
-    /// The buffer for records before they are copied to user memory. It is kept, so that it is not cleared in each
-    /// read.
-    buffer: Lock<Vec<u8>>,
+    /// The buffer for records that may be overwritten before they are copied to user memory. It is kept, so that it is
+    /// not cleared in each read.
+    scratch: Lock<Vec<u8>>,
 }
 
 fn stream_stat(name: Name) -> Stat {
@@ -149,7 +149,7 @@ impl Node for Stream {
             Name::Event(cpu) => PROFILER.open_events(cpu, process).map_err(|_| Errno::ENODEV)?,
             Name::Meta => PROFILER.open_meta(process),
         };
-        Ok(Some(Arc::new(StreamHandle { name: self.0, file, buffer: Lock::new(vec![0; STREAM_BUFFER_BYTES]) })))
+        Ok(Some(Arc::new(StreamHandle { name: self.0, file, scratch: Lock::new(vec![0; SCRATCH_BYTES]) })))
     }
 }
 
@@ -159,18 +159,16 @@ impl Node for StreamHandle {
     }
 
     fn read(&self, _offset: u64, buffer: UserBuffer) -> Result<usize> {
-        // Records are first read into kernel memory, because a fault in user memory must not consume any of them.
-        let mut records = self.buffer.lock();
-        let records = &mut records[..buffer.bytes.min(STREAM_BUFFER_BYTES)];
-        let bytes = self.file.read(records).map_err(|error| {
+        // A fault in user memory consumes no records of a claimed stream: they count as read after they were copied.
+        let put = &mut |at, records: &[u8]| buffer.put(at, records).is_ok();
+        self.file.read_to(buffer.bytes, &mut self.scratch.lock(), put).map_err(|error| {
             log!("profiling: {}: {error}", self.name);
             match error {
                 ReadError::Claimed => Errno::EBUSY,
                 ReadError::Busy => Errno::EAGAIN,
+                ReadError::NotTaken => Errno::EFAULT,
                 _ => Errno::EINVAL,
             }
-        })?;
-        buffer.put(0, &records[..bytes])?;
-        Ok(bytes)
+        })
     }
 }

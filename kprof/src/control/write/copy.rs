@@ -34,9 +34,8 @@ pub(super) fn reserve(shared: &Shared, begins: bool) -> Result<Copying<'_>, Comm
             continue;
         }
         let begin = || match name {
-            StreamName::Cpu(cpu) => shared.moment(cpu).map(|moment| moment.newest()),
-            StreamName::Event(cpu) => shared.slots().get(cpu).and_then(|slot| slot.records.newest()),
             StreamName::Meta => shared.oldest(name),
+            StreamName::Cpu(_) | StreamName::Event(_) => shared.newest(name),
         };
         let begin = loop {
             match begin() {
