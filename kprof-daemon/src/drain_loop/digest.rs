@@ -58,10 +58,11 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
                     self.composer.begin(here);
                 }
                 let make_name = |task| self.source.task_name(self.system, task);
-                let plain = self.composer.plain_samples(&mut self.names, cpu, records, make_name);
-                is_first &= plain.samples == 0;
-                self.unwritten += plain.samples;
-                self.totals.tsc = joined(self.totals.tsc, plain.tsc());
+                if let Some(run) = self.composer.plain_samples(&mut self.names, cpu, records, make_name) {
+                    is_first = false;
+                    self.unwritten += run.samples;
+                    self.totals.tsc = joined(self.totals.tsc, Some((run.first.tsc(), run.last.tsc())));
+                }
             }
             let Some(item) = records.next().or_else(|| give_up_rest(&mut records, is_the_end)) else { break };
             let here = records.item_from();

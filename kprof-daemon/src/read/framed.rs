@@ -12,9 +12,11 @@
 //! or counted as skipped. If some consecutive records agree that records are missing before them (another reader took
 //! them), that gap is counted too. A record that is not complete yet is left for the next read.
 
+pub mod plain;
+
 use super::{EventRecord, Item, Meta, Sample, Skipped, Stack, Why, Words};
 use kprof_format::event::Event;
-use kprof_format::record::{BadHeader, Header, Kind, MAGIC, MAX_WORDS, META_HEADER_WORDS, SAMPLE_HEADER_WORDS};
+use kprof_format::record::{BadHeader, Header, Kind, MAGIC, META_HEADER_WORDS, SAMPLE_HEADER_WORDS};
 
 /// How many consecutive records must agree that records are missing before them. One damaged word must not void the
 /// records after it, which would all have a lower position than expected.
@@ -157,32 +159,6 @@ impl<'a> Framed<'a> {
         }
         let position = self.words.get(at + 1)?;
         Some(self.expected(at) == Some(position))
-    }
-
-    /// Passes samples to `take`, up to the first record that needs a closer look, or whose sample `take` refuses. The
-    /// next record may then be one of any kind. Nearly every record is passed. `take` must refuse a sample whose
-    /// callers [hide the beginning of a record](may_hide_record), unless it has taken the same callers before: the
-    /// position of a record is one of its words, and no position comes twice, so they do not hide one now.
-    #[inline(always)]
-    pub fn each_plain(&mut self, mut take: impl FnMut(&Sample<'a>) -> bool) {
-        const FIRST: u64 = Header { kind: Kind::Sample, words: 0 }.encode();
-        let words = self.words.whole();
-        let (Some(mut position), Some(mut rest)) = (self.position, words.get(self.at..)) else { return };
-        while let Some((head, behind)) = rest.split_first_chunk::<{ SAMPLE_HEADER_WORDS + 1 }>() {
-            let [first, own_position, tick, tsc, task, address] = head.map(u64::from_le_bytes);
-            let length = usize::from(first as u16);
-            let is_sample = first >> 16 == FIRST >> 16 && own_position == position && length <= MAX_WORDS;
-            let split = length.checked_sub(head.len()).and_then(|callers| behind.split_at_checked(callers));
-            let Some((callers, next)) = split.filter(|(_, next)| is_sample && next.first().is_none_or(begins)) else {
-                break;
-            };
-            let stack = Stack { first: address, callers: Words::of(callers) };
-            if !take(&Sample { tick, tsc, task, stack, is_snapshot: false }) {
-                break;
-            }
-            (rest, position) = (next, position + length as u64);
-        }
-        (self.at, self.position) = (words.len() - rest.len(), Some(position));
     }
 
     fn item(kind: Kind, record: Words<'a>) -> Option<Item<'a>> {

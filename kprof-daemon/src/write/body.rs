@@ -27,12 +27,10 @@ impl Body {
         self.end = 0;
     }
 
-    /// Makes room for this many bytes.
-    #[inline(always)]
-    fn make_room(&mut self, bytes: usize) {
-        if self.bytes.len().checked_sub(self.end).is_none_or(|room| room < bytes) {
-            self.grow(bytes);
-        }
+    #[cold]
+    fn new_room<const BYTES: usize>(&mut self) -> &mut [u8; BYTES] {
+        self.grow(BYTES);
+        self.bytes[self.end..].first_chunk_mut().expect("room has just been made")
     }
 
     #[cold]
@@ -43,8 +41,11 @@ impl Body {
     /// Room after the end. What is written there belongs to the batch after [`Body::advance`].
     #[inline(always)]
     pub fn room<const BYTES: usize>(&mut self) -> &mut [u8; BYTES] {
-        self.make_room(BYTES);
-        self.bytes[self.end..].first_chunk_mut().expect("room has just been made")
+        let to = self.end + BYTES;
+        if to > self.bytes.len() {
+            return self.new_room();
+        }
+        (&mut self.bytes[self.end..to]).try_into().expect("it has this many bytes")
     }
 
     /// Adds the first `length` bytes of the room.
@@ -56,7 +57,9 @@ impl Body {
     /// Adds bytes of any number.
     #[inline]
     pub fn extend(&mut self, bytes: &[u8]) {
-        self.make_room(bytes.len());
+        if self.bytes.len() - self.end < bytes.len() {
+            self.grow(bytes.len());
+        }
         self.bytes[self.end..][..bytes.len()].copy_from_slice(bytes);
         self.end += bytes.len();
     }

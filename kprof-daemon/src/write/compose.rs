@@ -9,6 +9,7 @@ use super::lines::{self, Batch};
 use super::sample_line::{self, Prefix, SampleLines};
 use crate::ctl::{Counters, Ctl};
 use crate::names::Names;
+use crate::read::framed::plain::{Head, Run};
 use crate::read::framed::{Framed, may_hide_record};
 use crate::read::{EventRecord, Meta, Sample, Skipped};
 use crate::source::Stream;
@@ -45,41 +46,40 @@ pub struct Composer {
     prefix: Prefix,
 }
 
-/// Samples that were added together.
-#[derive(Clone, Copy, Debug)]
-pub struct Plain {
-    /// How many there are.
-    pub samples: u64,
-    /// The least and the greatest TSC.
-    tsc: (u64, u64),
-    /// The ticks of the first and the last sample.
-    ticks: (u64, u64),
-}
-
-impl Plain {
-    const NONE: Self = Self { samples: 0, tsc: (u64::MAX, 0), ticks: (0, 0) };
-
-    /// The least and the greatest TSC, if there are samples.
-    pub fn tsc(&self) -> Option<(u64, u64)> {
-        (self.samples > 0).then_some(self.tsc)
-    }
-
-    #[inline(always)]
-    fn add(&mut self, sample: &Sample<'_>) {
-        if self.samples == 0 {
-            self.ticks.0 = sample.tick;
-        }
-        self.ticks.1 = sample.tick;
-        self.tsc = (self.tsc.0.min(sample.tsc), self.tsc.1.max(sample.tsc));
-        self.samples += 1;
-    }
-}
-
-/// What the binary form needs of a sample: its times, the first address and the callers.
+/// What the binary form needs of a sample beside its callers: its times and the first address.
 #[inline(always)]
-fn parts<'a>(sample: &Sample<'a>) -> (Times, u64, &'a [[u8; 8]]) {
-    let times = Times { tick: sample.tick, tsc: sample.tsc, task: sample.task };
-    (times, sample.stack.first, sample.stack.callers.whole())
+fn parts(head: Head<'_>) -> (Times, u64) {
+    (Times { tick: head.tick(), tsc: head.tsc(), task: head.task() }, head.address())
+}
+
+/// Adds a sample whose callers were not the last ones of their place in the table, unless they may hide the beginning
+/// of a record. Returns whether it was added.
+#[cold]
+#[inline(never)]
+fn write_unknown(samples: &mut samples::Writer, body: &mut Body, head: Head<'_>, callers: &[[u8; 8]]) -> bool {
+    let is_written = !may_hide_record(callers);
+    if is_written {
+        let (times, first) = parts(head);
+        let length = samples.write(times, first, callers, body.room());
+        body.advance(length);
+    }
+    is_written
+}
+
+/// Makes the prefix that of a sample of this task at this time.
+#[cold]
+#[inline(never)]
+fn set_prefix(
+    prefix: &mut Prefix,
+    names: &mut Names,
+    cpu: u32,
+    (task, tsc): (u64, u64),
+    make_name: impl FnOnce() -> Option<Vec<u8>>,
+) {
+    if !prefix.is_of(task, tsc) {
+        let name = names.get_or_make(task, tsc, make_name);
+        prefix.set((task, name.text, name.is_the_only_one), cpu, tsc);
+    }
 }
 
 impl Composer {
@@ -135,91 +135,70 @@ impl Composer {
         make_name: impl FnOnce() -> Option<Vec<u8>>,
     ) {
         if self.form == Form::Binary {
-            let (times, first, callers) = parts(sample);
-            let length = self.samples.write(times, first, callers, self.body.room());
+            let times = Times { tick: sample.tick, tsc: sample.tsc, task: sample.task };
+            let stack = sample.stack;
+            let length = self.samples.write(times, stack.first, stack.callers.whole(), self.body.room());
             self.body.advance(length);
         } else {
-            self.set_prefix(names, cpu, sample, make_name);
+            set_prefix(&mut self.prefix, names, cpu, (sample.task, sample.tsc), make_name);
             match self.form {
                 Form::Plain => sample_line::plain(&mut self.body, &self.prefix, *sample),
                 _ => self.sample_lines.put(&mut self.body, &self.prefix, sample),
             }
         }
-        let mut one = Plain::NONE;
-        one.add(sample);
-        self.count(&one);
+        self.count(1, (sample.tick, sample.tick));
         self.open.is_snapshot |= sample.is_snapshot;
     }
 
     /// Adds the samples that begin `records` and need no closer look, which nearly all samples are. These loops have
-    /// nothing in them that is the same for all samples.
-    pub fn plain_samples(
+    /// nothing in them that is the same for all samples, and what few samples need is in functions of its own.
+    pub fn plain_samples<'a>(
         &mut self,
         names: &mut Names,
         cpu: u32,
-        records: &mut Framed<'_>,
+        records: &mut Framed<'a>,
         mut make_name: impl FnMut(u64) -> Option<Vec<u8>>,
-    ) -> Plain {
-        let mut plain = Plain::NONE;
-        match self.form {
-            Form::Binary => records.each_plain(|sample| {
-                let (times, first, callers) = parts(sample);
-                let room = self.body.room();
-                let length = match self.samples.write_known(times, first, callers, room) {
-                    Some(length) => length,
-                    None if may_hide_record(callers) => return false,
-                    None => self.samples.write(times, first, callers, room),
-                };
-                self.body.advance(length);
-                plain.add(sample);
+    ) -> Option<Run<'a>> {
+        let Self { form, body, samples, sample_lines, prefix, .. } = self;
+        let mut new_prefix = |prefix: &mut Prefix, head: Head<'_>| {
+            set_prefix(prefix, names, cpu, (head.task(), head.tsc()), || make_name(head.task()));
+        };
+        let run = match form {
+            Form::Binary => records.each_plain(|plain| {
+                let (times, first) = parts(plain.head);
+                match samples.write_known(times, first, plain.callers, body.room()) {
+                    Some(length) => body.advance(length),
+                    None => return write_unknown(samples, body, plain.head, plain.callers),
+                }
                 true
             }),
-            Form::Text => records.each_plain(|sample| {
-                self.set_prefix(names, cpu, sample, || make_name(sample.task));
-                let is_put = self.sample_lines.put_plain(&mut self.body, &self.prefix, sample);
-                if is_put {
-                    plain.add(sample);
+            Form::Text => records.each_plain(|plain| {
+                if !prefix.is_of(plain.head.task(), plain.head.tsc()) {
+                    new_prefix(prefix, plain.head);
                 }
-                is_put
+                sample_lines.put_plain(body, prefix, plain)
             }),
-            Form::Plain => records.each_plain(|sample| {
-                if may_hide_record(sample.stack.callers.whole()) {
+            Form::Plain => records.each_plain(|plain| {
+                if may_hide_record(plain.callers) {
                     return false;
                 }
-                self.set_prefix(names, cpu, sample, || make_name(sample.task));
-                sample_line::plain(&mut self.body, &self.prefix, *sample);
-                plain.add(sample);
+                new_prefix(prefix, plain.head);
+                sample_line::plain(body, prefix, plain.sample());
                 true
             }),
-        }
-        self.count(&plain);
-        plain
+        }?;
+        self.count(run.samples, (run.first.tick(), run.last.tick()));
+        Some(run)
     }
 
-    fn count(&mut self, plain: &Plain) {
-        if plain.samples > 0 {
-            if !self.has_begun {
-                self.open.first_tick = plain.ticks.0;
-                self.has_begun = true;
-            }
-            self.open.last_tick = plain.ticks.1;
-            self.open.samples += plain.samples;
+    /// Counts samples that were added, with the ticks of the first and the last one.
+    fn count(&mut self, samples: u64, (first, last): (u64, u64)) {
+        if !self.has_begun {
+            self.open.first_tick = first;
+            self.has_begun = true;
         }
-    }
-
-    /// Makes the prefix that of this sample.
-    #[inline(always)]
-    fn set_prefix(
-        &mut self,
-        names: &mut Names,
-        cpu: u32,
-        sample: &Sample<'_>,
-        make_name: impl FnOnce() -> Option<Vec<u8>>,
-    ) {
-        if !self.prefix.is_of(sample.task, sample.tsc) {
-            let name = names.get_or_make(sample.task, sample.tsc, make_name);
-            self.prefix.set((sample.task, name.text, name.is_the_only_one), cpu, sample.tsc);
-        }
+        self.open.last_tick = last;
+        self.open.samples += samples;
     }
 
     /// Adds a recorded hit to the open batch. `task` is the escaped name of its task. Never in the plain form.

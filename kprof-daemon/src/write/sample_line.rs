@@ -12,6 +12,7 @@
 
 use super::body::Body;
 use crate::read::framed::may_hide_record;
+use crate::read::framed::plain::{Head, Plain};
 use crate::read::{Sample, Stack};
 use kprof_format::marker::Marker;
 use kprof_format::samples::{hash, is_same};
@@ -93,39 +94,45 @@ impl SampleLines {
         if !text.is_of(callers) {
             text.set(callers, &mut self.new);
         }
-        Self::put_line(text, out, prefix, sample);
+        Self::put_line(text, out, prefix, sample.tsc, sample.stack.first);
     }
 
     /// Writes one sample, unless its callers may hide the beginning of a record. Returns whether it was written.
     #[inline(always)]
-    pub fn put_plain(&mut self, out: &mut Body, prefix: &Prefix, sample: &Sample<'_>) -> bool {
-        let callers = sample.stack.callers.whole();
-        let text = self.callers.place(callers);
-        if text.is_of(callers) && prefix.text.len() <= PREFIX_BYTES {
-            Self::put_line(text, out, prefix, sample);
+    pub fn put_plain(&mut self, out: &mut Body, prefix: &Prefix, plain: Plain<'_>) -> bool {
+        let text = self.callers.place(plain.callers);
+        if text.is_of(plain.callers) && prefix.text.len() <= PREFIX_BYTES {
+            Self::put_line(text, out, prefix, plain.head.tsc(), plain.head.address());
             return true;
         }
-        if may_hide_record(callers) {
-            return false;
+        self.put_unknown(out, prefix, plain.head, plain.callers)
+    }
+
+    /// The same for callers whose text is not in the cache.
+    #[cold]
+    #[inline(never)]
+    fn put_unknown(&mut self, out: &mut Body, prefix: &Prefix, head: Head<'_>, callers: &[[u8; 8]]) -> bool {
+        let is_put = !may_hide_record(callers);
+        if is_put {
+            self.put(out, prefix, &Plain { head, callers }.sample());
         }
-        self.put(out, prefix, sample);
-        true
+        is_put
     }
 
     #[inline(always)]
-    fn put_line(text: &Text, out: &mut Body, prefix: &Prefix, sample: &Sample<'_>) {
+    fn put_line(text: &Text, out: &mut Body, prefix: &Prefix, tsc: u64, first: u64) {
         let mut line = Line { room: out.room(), length: 0 };
         line.put(&prefix.block, prefix.text.len());
-        let (low, length) = low_half(sample.tsc);
+        let (low, length) = low_half(tsc);
         line.put(&low, length);
-        if sample.stack.first >> 32 == 0xffff_ffff {
+        if first >> 32 == 0xffff_ffff {
             // Most samples are of kernel code, whose addresses begin with these eight digits.
-            let mut first = *b" ffffffff        ";
-            first[9..].copy_from_slice(&digits_of(sample.stack.first as u32));
-            line.put(&first, WORD_BYTES);
+            let mut word = *b" ffffffff        ";
+            word[9..].copy_from_slice(&digits_of(first as u32));
+            line.put(&word, WORD_BYTES);
         } else {
-            let (first, length) = word_text(sample.stack.first);
-            line.put(&first, length);
+            let (word, length) = word_text(first);
+            line.put(&word, length);
         }
         let places = line.room[line.length..].as_chunks_mut().0;
         places.iter_mut().zip(&text.blocks).for_each(|(place, block)| *place = *block);
@@ -260,7 +267,8 @@ fn word_text(word: u64) -> ([u8; WORD_BYTES], usize) {
 /// Writes one word with a space before it.
 fn put_word(out: &mut Body, word: u64) {
     let (text, length) = word_text(word);
-    out.extend(&text[..length]);
+    *out.room() = text;
+    out.advance(length);
 }
 
 /// Writes one sample as Redox's tools expect it.

@@ -44,18 +44,15 @@ impl Reader {
             tick = self.times.tick.wrapping_add(unzigzag(take_varint(bytes)?));
             task = task.wrapping_add(unzigzag(take_varint(bytes)?));
         }
-        let (number, first) = match number {
+        let number = match number {
             Some(number) => {
                 let (first, _) = self.table.stack(number).ok_or(BadSample::Words)?;
                 *first = first.wrapping_add(address);
-                (number, *first)
+                number
             }
-            None => {
-                let first = self.table.first.wrapping_add(address);
-                (self.define(first, bytes)?, first)
-            }
+            None => self.define(self.table.first().wrapping_add(address), bytes)?,
         };
-        self.table.follow(number, first);
+        self.table.follow(number);
         self.times = Times { tick, tsc, task };
         Ok(self.times)
     }

@@ -8,8 +8,12 @@
 //! In: callers. Out: whole stacks. Runs in: any; the same in writer and reader. Never longer than its two arrays: when
 //! one of them is full, all callers are forgotten.
 
+use core::ops::Range;
+
 /// The greatest number of callers that have a number at the same time.
 const STACKS: usize = 256;
+/// Stands for the number of a sample that there is not.
+const NONE: usize = STACKS;
 /// The greatest number of words of all of them, with a word for each first address.
 const WORDS: usize = 8192;
 
@@ -17,56 +21,70 @@ const WORDS: usize = 8192;
 #[derive(Clone, Debug)]
 pub(super) struct Table<W> {
     words: [W; WORDS],
-    /// Where each stack begins in `words`, and its length.
-    stacks: [(u16, u16); STACKS],
+    /// Where each stack begins in `words`, and its length; 0 if the number is not used. Number [`NONE`] never is.
+    stacks: [(u16, u16); STACKS + 1],
     count: usize,
     used: usize,
-    /// Beginning and length of the stack of the sample before, in `words`.
-    last: (u16, u16),
-    /// The first address of the sample before.
-    pub first: W,
+    /// The number of the callers of the sample before, or [`NONE`].
+    last: usize,
 }
 
 impl<W: Copy + Default> Default for Table<W> {
     fn default() -> Self {
-        let first = W::default();
-        Self { words: [first; WORDS], stacks: [(0, 0); STACKS], count: 0, used: 0, last: (0, 0), first }
+        Self { words: [W::default(); WORDS], stacks: [(0, 0); STACKS + 1], count: 0, used: 0, last: NONE }
     }
 }
 
 impl<W: Copy + Default> Table<W> {
     /// Forgets everything, as at the beginning of a chunk.
     pub fn reset(&mut self) {
-        (self.count, self.used, self.last, self.first) = (0, 0, (0, 0), W::default());
+        self.stacks[..self.count].fill((0, 0));
+        (self.count, self.used, self.last) = (0, 0, NONE);
     }
 
     /// The stack of this number: the first address that it had last, and its callers. `None` if the number is not used.
-    #[inline(always)]
     pub fn stack(&mut self, number: u8) -> Option<(&mut W, &[W])> {
-        if usize::from(number) >= self.count {
+        let callers = usize::from(self.stacks[usize::from(number)].1).checked_sub(1)?;
+        self.stack_of(number, callers)
+    }
+
+    /// The stack of this number if it has so many callers.
+    #[inline(always)]
+    pub fn stack_of(&mut self, number: u8, callers: usize) -> Option<(&mut W, &[W])> {
+        let (start, length) = self.stacks[usize::from(number)];
+        if usize::from(length) != callers + 1 {
             return None;
         }
-        let (start, length) = self.stacks[usize::from(number)];
-        let stack = self.words.get_mut(usize::from(start)..)?.get_mut(..usize::from(length))?;
-        stack.split_first_mut().map(|(first, callers)| (first, &*callers))
+        let start = usize::from(start);
+        let (first, callers) = self.words.get_mut(start..start + callers + 1)?.split_first_mut()?;
+        Some((first, &*callers))
     }
 
-    /// Notes that the sample before has the callers of this number, and this first address.
+    /// Notes that the sample before has the callers of this number.
     #[inline(always)]
-    pub fn follow(&mut self, number: u8, first: W) {
-        (self.last, self.first) = (self.stacks[usize::from(number)], first);
+    pub fn follow(&mut self, number: u8) {
+        self.last = usize::from(number);
     }
 
-    /// The stack of the sample before, with the first address that its callers had last; empty if there is none.
+    /// The stack of the sample before, with its first address; empty if there is none.
     pub fn last(&self) -> &[W] {
-        let (start, length) = self.last;
-        &self.words[usize::from(start)..][..usize::from(length)]
+        &self.words[self.last_range()]
+    }
+
+    fn last_range(&self) -> Range<usize> {
+        let (start, length) = self.stacks[self.last];
+        usize::from(start)..usize::from(start) + usize::from(length)
+    }
+
+    /// The first address of the sample before; 0 if there is none.
+    pub fn first(&self) -> W {
+        self.last().first().copied().unwrap_or_default()
     }
 
     /// Makes room for so many new callers. The sample before has no callers if all are forgotten.
     pub fn make_room(&mut self, callers: usize) {
         if self.count == STACKS || WORDS - self.used <= callers {
-            (self.count, self.used, self.last) = (0, 0, (0, 0));
+            self.reset();
         }
     }
 
@@ -82,7 +100,7 @@ impl<W: Copy + Default> Table<W> {
         fill: impl FnOnce(&mut [W]) -> Result<(), E>,
     ) -> Result<u8, E> {
         let (start, end) = (self.used, self.used + 1 + callers);
-        let last_end = usize::from(self.last.0) + usize::from(self.last.1);
+        let last_end = self.last_range().end;
         self.words.copy_within(last_end - common..last_end, end - common);
         fill(&mut self.words[start..end])?;
         self.stacks[self.count] = (start as u16, (end - start) as u16);

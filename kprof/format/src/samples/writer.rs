@@ -65,7 +65,7 @@ impl Writer {
         room: &mut [u8; MAX_SAMPLE_BYTES],
     ) -> Option<usize> {
         let number = self.places[place_of(callers)];
-        let (reference, known) = self.table.stack(number)?;
+        let (reference, known) = self.table.stack_of(number, callers.len())?;
         if !is_same(callers, known) {
             return None;
         }
@@ -73,7 +73,7 @@ impl Writer {
         *reference = first.to_le_bytes();
         room[1] = number;
         let length = self.put_numbers(times, address, 0, 2, room);
-        self.table.follow(number, first.to_le_bytes());
+        self.table.follow(number);
         Some(length)
     }
 
@@ -107,7 +107,7 @@ impl Writer {
     #[cold]
     fn write_new(&mut self, times: Times, first: u64, callers: &[[u8; 8]], room: &mut [u8; MAX_SAMPLE_BYTES]) -> usize {
         assert!(callers.len() < MAX_STACK_WORDS, "a stack of {} callers", callers.len());
-        let address = first.wrapping_sub(u64::from_le_bytes(self.table.first));
+        let address = first.wrapping_sub(u64::from_le_bytes(self.table.first()));
         let length = self.put_numbers(times, address, NEW_CALLERS, 1, room);
         self.table.make_room(callers.len());
         let last = self.table.last().get(1..).unwrap_or(&[]);
@@ -136,7 +136,7 @@ impl Writer {
             Ok::<(), Infallible>(())
         });
         self.places[place_of(callers)] = number;
-        self.table.follow(number, first.to_le_bytes());
+        self.table.follow(number);
         out.length
     }
 }
