@@ -104,7 +104,8 @@ impl Ctl {
         let mut facts = Slots::new(&mut self.facts);
         let mut rest = text;
         // The lines of one CPU are adjacent. `prefix` is its `N.`, and `known` is the index after its last counter.
-        let (mut prefix, mut cpu, mut known) = ("", 0, 0);
+        let (mut prefix, mut known) = ("", 0);
+        let mut cpu: Option<(&mut Counters, Option<&Counters>)> = None;
         let mut meta_known = 0;
         let mut seen = 0_u32;
         while !rest.is_empty() {
@@ -127,24 +128,27 @@ impl Ctl {
             } else if let Some(counter) = key.strip_prefix("cpu.") {
                 let Some(value) = decimal(value) else { continue };
                 if prefix.is_empty() || !counter.starts_with(prefix) {
-                    let dot = counter.bytes().position(|byte| byte == b'.');
-                    let Some((dot, number)) = dot.and_then(|dot| Some((dot, counter[..dot].parse().ok()?))) else {
-                        continue;
-                    };
-                    self.cpus.entry(cpu).and_modify(|counters| counters.0.truncate(known));
-                    cpu = number;
+                    let Some(dot) = counter.find('.') else { continue };
+                    let Ok(number) = counter[..dot].parse() else { continue };
+                    if let Some((counters, _)) = cpu.take() {
+                        counters.0.truncate(known);
+                    }
+                    cpu = Some((self.cpus.entry(number).or_default(), self.before.get(&number)));
                     (prefix, known) = (&counter[..=dot], 0);
                     seen += 1;
                 }
+                let Some((counters, before)) = &mut cpu else { continue };
                 let name = &counter[prefix.len()..];
-                let before = self.before.get(&cpu).and_then(|counters| counters.at(known, name)).unwrap_or(0);
-                self.cpus.entry(cpu).or_default().set(&mut known, name, value.saturating_sub(before));
+                let before = before.and_then(|counters| counters.at(known, name)).unwrap_or(0);
+                counters.set(&mut known, name, value.saturating_sub(before));
             } else {
                 facts.put(key, value);
             }
         }
         facts.end();
-        self.cpus.entry(cpu).and_modify(|counters| counters.0.truncate(known));
+        if let Some((counters, _)) = cpu {
+            counters.0.truncate(known);
+        }
         self.meta.0.truncate(meta_known);
         if self.cpus.len() as u32 != seen {
             // A CPU is not in the text any more. This is rare, so searching the whole text for each CPU is fast enough.

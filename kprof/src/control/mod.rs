@@ -8,6 +8,7 @@
 //! the file ends all three.
 
 mod close;
+mod lines;
 mod text;
 mod write;
 

@@ -4,13 +4,13 @@
 //! are consistent: the progress word of its handler is read before and after them, and they are read again if it has
 //! changed.
 
+use super::lines::Lines;
 use crate::arch;
 use crate::config::{Clock, CountedEvent};
 use crate::format::counter::{Counter, EventCounter, MetaCounter};
 use crate::format::fact::Fact;
 use crate::format::line::{Anchor, Range};
 use crate::format::point::CTL_PREFIX;
-use crate::format::text::Decimal;
 use crate::names::Hex;
 use crate::patience::Patience;
 use crate::state::Shared;
@@ -44,19 +44,13 @@ pub(crate) fn write_status(shared: &Shared, file: ClaimId, out: &mut dyn Write) 
     writeln!(out, "{} {state}", Fact::State)?;
     each_setting(shared, &mut |key, value| writeln!(out, "{key} {value}"))?;
     for (cpu, slot) in shared.slots().iter().enumerate().filter(|(_, slot)| slot.ring.get().is_some()) {
-        let cpu = Decimal::new(cpu as u64);
         let copies = copies(shared, file, &slot.copier);
-        for_each_counter(shared, slot, copies, &mut |counter, value| {
-            // Composed by hand, because every reader reads this several times a second and `writeln!` takes four times
-            // as long.
-            let value = Decimal::new(value);
-            ["cpu.", cpu.as_str(), ".", counter.name(), " ", value.as_str(), "\n"]
-                .iter()
-                .try_for_each(|part| out.write_str(part))
-        })?;
+        let mut lines = Lines::new(out, format_args!("cpu.{cpu}"))?;
+        for_each_counter(shared, slot, copies, &mut |counter, value| lines.put(counter.name(), value))?;
     }
     if let Some(Stream { ring, .. }) = shared.meta.stream() {
         let copies = copies(shared, file, &shared.meta.copier);
+        let mut lines = Lines::new(out, format_args!("meta"))?;
         for counter in MetaCounter::ALL {
             let value = match counter {
                 MetaCounter::PositionIn => ring.head(),
@@ -65,7 +59,7 @@ pub(crate) fn write_status(shared: &Shared, file: ClaimId, out: &mut dyn Write) 
                 MetaCounter::Overwritten => shared.meta.overwritten(),
                 MetaCounter::Kept => shared.meta.kept.load(Ordering::Relaxed),
             };
-            writeln!(out, "meta.{counter} {value}")?;
+            lines.put(counter.name(), value)?;
         }
     }
     for (cpu, slot) in shared.slots().iter().enumerate() {
@@ -73,6 +67,7 @@ pub(crate) fn write_status(shared: &Shared, file: ClaimId, out: &mut dyn Write) 
             continue;
         };
         let copies = copies(shared, file, copier);
+        let mut lines = Lines::new(out, format_args!("event.{cpu}"))?;
         for counter in EventCounter::ALL {
             let value = match counter {
                 EventCounter::PositionIn => Some(ring.head()),
@@ -84,7 +79,7 @@ pub(crate) fn write_status(shared: &Shared, file: ClaimId, out: &mut dyn Write) 
                 }
                 EventCounter::LostOvertaken => copies.map(|copies| copies.overtaken),
             };
-            value.map_or(Ok(()), |value| writeln!(out, "event.{cpu}.{counter} {value}"))?;
+            value.map_or(Ok(()), |value| lines.put(counter.name(), value))?;
         }
     }
     for point in POINTS.iter() {
