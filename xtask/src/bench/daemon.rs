@@ -23,10 +23,14 @@ pub struct Arguments {
     seconds: u32,
 }
 
-/// Maximum share of one CPU, in percent, when three CPUs are sampled at 1 kHz.
-const MAX_PERCENT: f64 = 0.65;
+/// Maximum share of one CPU, in percent, when three CPUs are sampled at 1 kHz. `profiled` runs at few of the ticks of 9
+/// seconds (about 42 in the text form, 27 in the binary form), so chance moves the share by a tenth or two.
+const MAX_PERCENT: f64 = 0.6;
 /// The same maximum when the daemon writes the binary form.
-const MAX_PERCENT_BINARY: f64 = 0.5;
+const MAX_PERCENT_BINARY: f64 = 0.4;
+/// The same maxima at 10 kHz, where chance moves the share by a fortieth.
+const MAX_PERCENT_FAST: f64 = 4.8;
+const MAX_PERCENT_FAST_BINARY: f64 = 3.0;
 /// Maximum size of the binary form, in percent of the text.
 const MAX_BINARY_PERCENT: f64 = 8.0;
 
@@ -58,6 +62,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut goals = Goals::default();
     goals.at_most("percent of one CPU at 1 kHz on three", slow.percent, MAX_PERCENT);
     goals.at_most("the same in the binary form", binary.percent, MAX_PERCENT_BINARY);
+    goals.at_most("percent of one CPU at 10 kHz on three", fast.percent, MAX_PERCENT_FAST);
+    goals.at_most("the same in the binary form", fast_binary.percent, MAX_PERCENT_FAST_BINARY);
     let part = binary.bytes_a_sample / slow.bytes_a_sample * 100.0;
     goals.at_most("binary form in percent of the text", part, MAX_BINARY_PERCENT);
     goals.at_most("samples lost at 1 and 10 kHz", slow.lost + fast.lost + binary.lost + fast_binary.lost, 0.0);
