@@ -168,7 +168,7 @@ pub fn tool(program: &str) -> Result<PathBuf> {
     let test = match program {
         "kprof-fold" => "golden",
         "kprof-qemu" => "attach",
-        "profiled" => "daemon",
+        "profiled" | "kprof-record" => "daemon",
         _ => bail!("no test is known that needs {program}"),
     };
     let words = [&["test", "--no-run", "--quiet"][..], &HOST, &HOST_TESTS, &["--test", test]].concat();

@@ -1,9 +1,11 @@
 //! Checks for readable sources, which no compiler makes. They are a part of the group `lint`.
 //!
-//! In: the files that git knows. Out: three checks: of the paths that are named, of import circles, and of line
-//! lengths. A failed check names the file and the line.
+//! In: the files that git knows. Out: checks of the paths that are named, of import circles, of the commands and of the
+//! Rust code in documents, and of line lengths. A failed check names the file and the line.
 
+mod blocks;
 mod circles;
+mod commands;
 mod lines;
 mod paths;
 
@@ -51,6 +53,9 @@ pub fn run(outcome: &mut Outcome) -> Result<()> {
         let found = circles::in_package(&sources, folder);
         outcome.check(&format!("{folder} has no import circle of more than one folder"), none(&found));
     }
+    let refused = commands::refused(&sources)?;
+    outcome.check("every command in documents is accepted by its program", none(&refused));
+    outcome.check("the Rust code in documents is compiled", none(&blocks::not_compiled(&sources)));
     outcome.check("lines have at most 120 characters", none(&lines::too_long(&sources)));
     Ok(())
 }
