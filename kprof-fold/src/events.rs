@@ -12,8 +12,8 @@ pub mod parts;
 
 use crate::amount::{Amount, factor};
 use crate::points::Point;
+use crate::read::consumer::{Consumer, Recorded};
 use crate::read::escape::unescape;
-use crate::read::ingest::{Consumer, Recorded};
 use crate::select::Select;
 use crate::stacks::StackId;
 use crate::tally::{By, Count};
@@ -237,7 +237,7 @@ impl Consumer for EventTally {
         self.cpus.entry(cpu).or_default().chosen.entry((recorded.stack, group)).or_default().merge(&one);
     }
 
-    fn sample(&mut self, _: &crate::read::ingest::Sample<'_>) {}
+    fn sample(&mut self, _: &crate::read::consumer::Sample<'_>) {}
     fn commit(&mut self) {}
     fn discard(&mut self) {}
 }

@@ -6,8 +6,8 @@
 //! for follows from how it was chosen (see `events`); nothing is scaled beyond that.
 
 use crate::amount::factor;
+use crate::read::consumer::{Consumer, Recorded, Sample};
 use crate::read::escape::unescape;
-use crate::read::ingest::{Consumer, Recorded, Sample};
 use crate::select::Select;
 use crate::stacks::StackId;
 use crate::tally::{By, Count};

@@ -7,8 +7,8 @@
 
 use crate::fold::frames::AddressHasher;
 use crate::intervals::Intervals;
+use crate::read::consumer::{Consumer, Sample};
 use crate::read::escape::unescape;
-use crate::read::ingest::{Consumer, Sample};
 use crate::stacks::Stacks;
 use crate::symbols::name::visible;
 use std::collections::HashMap;

@@ -3,7 +3,7 @@
 //! In: events. Out: for each point of requests, each disk and each size (a power of two up to the next) the nanoseconds
 //! of every request. Unlike the histogram of a point they are exact, so the quantiles are those of the records.
 
-use crate::read::ingest::{Consumer, Recorded, Sample};
+use crate::read::consumer::{Consumer, Recorded, Sample};
 use kprof_format::block::Request;
 use kprof_format::point::{PointState, bucket};
 use std::collections::BTreeMap;

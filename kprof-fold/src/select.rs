@@ -7,8 +7,8 @@ pub mod pattern;
 
 pub use pattern::Pattern;
 
+use crate::read::consumer::{Recorded, Sample};
 use crate::read::escape::unescape;
-use crate::read::ingest::{Recorded, Sample};
 use crate::stacks::Traits;
 
 /// The conditions.

@@ -5,8 +5,8 @@
 //! cell keeps the samples of its last batch apart, with that batch's number. When a later batch reaches the cell, the
 //! bit decides whether they are added.
 
+use crate::read::consumer::{Consumer, Sample};
 use crate::read::escape::unescape;
-use crate::read::ingest::{Consumer, Sample};
 use crate::select::Select;
 use crate::stacks::StackId;
 use std::collections::HashMap;

@@ -3,8 +3,8 @@
 //! In: samples, which are provisional until their batch ends. Out: all samples that count, in file order or by time.
 //! Each sample takes 24 bytes of memory, so this is used only for outputs that need single samples.
 
+use crate::read::consumer::{Consumer, Sample};
 use crate::read::escape::unescape;
-use crate::read::ingest::{Consumer, Sample};
 use crate::select::Select;
 use crate::stacks::StackId;
 use crate::symbols::name::visible;

@@ -6,8 +6,8 @@
 
 use crate::fold::frames::{AddressHasher, ByAddress};
 use crate::packed::Packed;
+use crate::read::consumer::{Consumer, Sample};
 use crate::read::escape::unescape;
-use crate::read::ingest::{Consumer, Sample};
 use crate::select::Select;
 use crate::stacks::StackId;
 use crate::symbols::name::visible;

@@ -5,8 +5,8 @@
 //! only if the symbols of programs were given, because the symbols must then be compared with the addresses of their
 //! task. Samples of a batch that does not count are watched too, because their addresses are just as valid.
 
+use crate::read::consumer::{Consumer, Recorded, Sample};
 use crate::read::escape::unescape;
-use crate::read::ingest::{Consumer, Recorded, Sample};
 use crate::stacks::StackId;
 use std::collections::{BTreeSet, HashMap};
 

@@ -6,7 +6,7 @@ mod sealed;
 
 use kprof_fold::problems::Problems;
 use kprof_fold::profile::Profile;
-use kprof_fold::read::ingest::{Consumer, Sample};
+use kprof_fold::read::consumer::{Consumer, Sample};
 use kprof_fold::read::{self, Source};
 use proptest::prelude::*;
 use sealed::sealed;

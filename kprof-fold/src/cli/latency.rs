@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::output::{info, latency, requests};
 use crate::overview::Overview;
 use crate::points::Point;
-use crate::read::ingest::Consumer;
+use crate::read::consumer::Consumer;
 use crate::read::{self, Reading, Source};
 use crate::requests::Requests;
 use crate::symbols::name::visible_lines;

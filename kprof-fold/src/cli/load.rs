@@ -23,7 +23,7 @@ use crate::fold::{Folded, Folder};
 use crate::output::folded;
 use crate::problems::Problems;
 use crate::profile::{Boot, Profile};
-use crate::read::ingest::Consumer;
+use crate::read::consumer::Consumer;
 use crate::read::{self, Reading, Source};
 use crate::select::Select;
 use crate::stacks::Stacks;

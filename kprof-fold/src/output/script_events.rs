@@ -4,8 +4,8 @@
 //! arguments of a disk's requests have names.
 
 use super::script::{Style, frames, time};
+use crate::read::consumer::{Consumer, Recorded, Sample};
 use crate::read::escape::unescape;
-use crate::read::ingest::{Consumer, Recorded, Sample};
 use crate::select::Select;
 use crate::stacks::{StackId, Stacks};
 use crate::symbols::Symbols;

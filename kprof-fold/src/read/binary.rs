@@ -3,7 +3,8 @@
 //! In: bytes. Out: the metadata lines and samples of whole chunks, to the [`Ingest`]. A damaged chunk is skipped, and
 //! reading continues at the next magic. Memory: one chunk, at most 16 MiB.
 
-use super::ingest::{Consumer, Ingest, Region};
+use super::consumer::Consumer;
+use super::ingest::{Ingest, Region};
 use crate::problems::Kind;
 use kprof_format::chunk::{self, BadChunk, Chunk, ChunkKind, HEADER_BYTES, MAGIC};
 use kprof_format::event::LINE_BEGINS;

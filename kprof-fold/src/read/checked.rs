@@ -5,7 +5,8 @@
 //! that does not match is never used.
 
 use super::batch::{self, Doubt, Open, Position};
-use super::ingest::{Consumer, Ingest, Region};
+use super::consumer::Consumer;
+use super::ingest::{Ingest, Region};
 use super::metadata;
 use super::seal::Seal;
 use crate::problems::{Kind, shown};

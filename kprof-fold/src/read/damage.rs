@@ -6,7 +6,8 @@
 //! the account. Never guesses which CPU or which positions a batch had.
 
 use super::batch::{self, Position};
-use super::ingest::{Consumer, Ingest, Region};
+use super::consumer::Consumer;
+use super::ingest::{Ingest, Region};
 use crate::problems::Kind;
 
 impl<C: Consumer> Ingest<C> {

@@ -4,7 +4,8 @@
 //! [`Consumer`], and for each point how many events of it are in the file. Of a malformed line only that line is lost.
 
 use super::batch::{self, Open};
-use super::ingest::{Consumer, Ingest, Recorded};
+use super::consumer::{Consumer, Recorded};
+use super::ingest::Ingest;
 use crate::problems::{Kind, shown};
 use kprof_format::event::{EventLine, addresses};
 use kprof_format::line::Name;

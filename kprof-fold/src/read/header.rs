@@ -6,7 +6,8 @@
 //! ([`super::checked`]). [`super::damage`] decides what becomes of batches of the serial form that lack lines.
 
 use super::batch::{self, Doubt, Open, Position};
-use super::ingest::{Consumer, Ingest, Region};
+use super::consumer::Consumer;
+use super::ingest::{Ingest, Region};
 use super::metadata;
 use super::seal::Seal;
 use super::unsampled::last_gap;

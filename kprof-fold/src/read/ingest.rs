@@ -4,8 +4,11 @@
 //! [`Profile`]. Of a malformed line only that line is lost. For each line the loop finds three spaces, parses two
 //! numbers and looks up one stack. Addresses are only parsed for a stack that was never seen before.
 
+mod free;
+
 use super::batch::Open;
 use super::blocks::MAX_LINE_BYTES;
+use super::consumer::{Consumer, Sample};
 use super::form::Form;
 use super::hex::{Addresses, BadNumber, hex32, hex64};
 use super::lines::Lines;
@@ -13,61 +16,7 @@ use super::split::{BadField, Filled, Group, Parts, split};
 use crate::problems::{Kind, Problems, shown};
 use crate::profile::{Boot, Profile, Seen};
 use crate::stacks::{self, Encoding, StackId, Stacks, Traits};
-use kprof_format::event::EventLine;
 use kprof_format::fact::Fact;
-
-/// CPUs below this number are counted in an array.
-const FEW_CPUS: usize = 1024;
-
-/// One sample.
-#[derive(Clone, Copy, Debug)]
-pub struct Sample<'a> {
-    /// Index of its boot in the profile.
-    pub boot: usize,
-    /// The task as written in the file (escaped).
-    pub task: &'a [u8],
-    /// CPU number.
-    pub cpu: u32,
-    /// Time stamp counter.
-    pub tsc: u64,
-    /// The distinct stack.
-    pub stack: StackId,
-    /// What is known about the stack without symbols.
-    pub traits: Traits,
-}
-
-/// One recorded hit of a point.
-#[derive(Clone, Copy, Debug)]
-pub struct Recorded<'a> {
-    /// Index of its boot in the profile.
-    pub boot: usize,
-    /// What its line says.
-    pub event: EventLine<'a>,
-    /// The task as written in the file (escaped).
-    pub task: &'a [u8],
-    /// The distinct stack. Its first address is in the call of the function that was hit, like that of a sample.
-    pub stack: StackId,
-    /// What is known about the stack without symbols.
-    pub traits: Traits,
-}
-
-/// A receiver that counts or collects samples, and events if it takes any.
-///
-/// Samples are provisional: those since the last `commit` or `discard` are dropped by `discard`.
-pub trait Consumer {
-    /// Whether events are wanted too. Without them their stacks are not kept.
-    fn takes_events(&self) -> bool {
-        false
-    }
-    /// Takes one event. Its batch is complete.
-    fn event(&mut self, _: &Recorded<'_>) {}
-    /// Takes one sample.
-    fn sample(&mut self, sample: &Sample<'_>);
-    /// The samples since the last `commit` or `discard` count.
-    fn commit(&mut self);
-    /// The samples since the last `commit` or `discard` do not count.
-    fn discard(&mut self);
-}
 
 /// Which fields a sample line has, and in which order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -397,17 +346,6 @@ impl<C: Consumer> Ingest<C> {
     }
 
     #[cold]
-    fn first_on_cpu(&mut self, cpu: u32, tsc: u64, traits: Traits) {
-        if (cpu as usize) < FEW_CPUS {
-            self.free.resize(cpu as usize + 1, Seen::default());
-            self.free[cpu as usize].add(tsc, traits);
-        } else {
-            self.free_beyond = true;
-            self.present_boot().cpus.entry(cpu).or_default().seen.add(tsc, traits);
-        }
-    }
-
-    #[cold]
     fn malformed(&mut self, line: &[u8], field: &str, bad: BadNumber) {
         if let Region::Batch(open) = &mut self.region {
             open.lines += 1;
@@ -422,69 +360,5 @@ impl<C: Consumer> Ingest<C> {
             self.profile.boots.push(Boot::default());
         }
         &mut self.profile.boots[self.boot]
-    }
-
-    /// Whether samples outside any batch have come since the last batch.
-    pub(super) fn has_free_samples(&self) -> bool {
-        self.free_beyond || self.free.iter().any(|seen| seen.samples() > 0)
-    }
-
-    /// Adds the samples outside any batch to the current boot.
-    pub(super) fn flush_free(&mut self) {
-        self.consumer.commit();
-        self.free_beyond = false;
-        for (cpu, seen) in std::mem::take(&mut self.free).into_iter().enumerate() {
-            if seen.samples() > 0 {
-                self.present_boot().cpus.entry(cpu as u32).or_default().seen.merge(&seen);
-            }
-        }
-    }
-
-    /// Called at the first lines of headers and of batches. In the text form samples outside any batch do not count
-    /// then, not even earlier ones.
-    pub(super) fn end_free(&mut self) {
-        if !self.is_text {
-            return self.flush_free();
-        }
-        if !self.only_batches {
-            self.only_batches = true;
-            if self.has_free_samples() {
-                self.discard_free();
-            }
-        }
-        self.tell_stray();
-    }
-
-    #[cold]
-    fn discard_free(&mut self) {
-        self.consumer.discard();
-        self.free_beyond = false;
-        let mut samples: u64 = std::mem::take(&mut self.free).iter().map(Seen::samples).sum();
-        for cpu in self.present_boot().cpus.values_mut() {
-            samples += std::mem::take(&mut cpu.seen).samples();
-        }
-        self.present_boot().cpus.retain(|_, cpu| cpu.account.is_some());
-        let (file, line) = (&self.file, self.line);
-        self.problems.add_lines(Kind::Stray, samples, || {
-            format!("{file}:{line}: {samples} samples before the first header or batch; left out")
-        });
-    }
-
-    /// Counts a line that is in no batch although it should be.
-    #[cold]
-    pub(super) fn stray_line(&mut self) {
-        let place = self.line;
-        self.is_in_header = false;
-        self.stray.get_or_insert((place, 0)).1 += 1;
-    }
-
-    /// Reports the lines outside any batch since the last batch.
-    pub(super) fn tell_stray(&mut self) {
-        if let Some((place, lines)) = self.stray.take() {
-            let file = &self.file;
-            self.problems.add_lines(Kind::Stray, lines, || {
-                format!("{file}:{place}: {lines} lines outside any batch; left out (their batch is damaged)")
-            });
-        }
     }
 }

@@ -9,6 +9,7 @@ pub mod binary;
 pub mod blocks;
 pub mod checked;
 pub mod compressed;
+pub mod consumer;
 pub mod damage;
 pub mod escape;
 pub mod events;
@@ -29,8 +30,9 @@ use crate::problems::{Kind, Problems};
 use crate::profile::Profile;
 use crate::stacks::Stacks;
 use blocks::{Block, Blocks};
+use consumer::Consumer;
 use form::Form;
-use ingest::{Consumer, Ingest};
+use ingest::Ingest;
 use std::fs::File;
 use std::io::{self, Read};
 

@@ -5,7 +5,8 @@
 //! again.
 
 use super::blocks::{Block, Blocks};
-use super::ingest::{Consumer, Ingest};
+use super::consumer::Consumer;
+use super::ingest::Ingest;
 use super::lines::Lines;
 use crate::problems::Kind;
 use kprof_format::serial;

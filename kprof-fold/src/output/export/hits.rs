@@ -11,7 +11,7 @@ use crate::heap::{HeapTally, Made};
 use crate::output::folded::NOT_RECORDED;
 use crate::output::script_events::{EventLog, One};
 use crate::points::Point;
-use crate::read::ingest::{Consumer, Recorded, Sample};
+use crate::read::consumer::{Consumer, Recorded, Sample};
 use crate::select::Select;
 use crate::stacks::StackId;
 use crate::symbols::name::visible;
