@@ -6,19 +6,17 @@
 //! change that waits does not block a reader.
 
 mod copy;
+mod plan;
 
 use super::{OpenControl, lines, undo_expired_lease};
 use crate::arch::timestamp;
-use crate::config::Trigger;
 use crate::errors::{CommandError, ControlError, StreamName};
-#[cfg(feature = "probes")]
-use crate::format::command::Removed;
-use crate::format::command::{Command, Mode, Who};
+use crate::format::command::Command;
 use crate::kernel::ControlDone;
-use crate::parts::{self, name};
+use crate::parts;
 use crate::patience::Patience;
 use crate::state::Shared;
-use crate::state::choices::{Choices, Key};
+use crate::state::choices::Key;
 use crate::state::lease::Lease;
 use crate::state::owner::{Activity, Conflict};
 use crate::state::points::{POINTS, WAITS};
@@ -26,36 +24,7 @@ use crate::state::settings::State;
 use crate::state::stream::{OWNER_WAIT_US, Owned, take_within};
 use crate::state::transition::Writer;
 use core::sync::atomic::Ordering;
-
-const NO_ACK_IN_OVERWRITE: &str = "nothing is acknowledged in mode overwrite";
-
-/// What the lines that were checked so far ask for. The next line is checked against these values, as if those lines
-/// had been carried out already.
-struct Plan {
-    before: Choices,
-    choices: Choices,
-    /// The choices that the lines set, whether their values change or not.
-    keys: Key,
-    state_before: State,
-    state: State,
-    /// A command is about the state or the mode.
-    names_state: bool,
-    has_claim: bool,
-    /// The claim changes, is renewed, or ends.
-    claims: bool,
-    has_lease: bool,
-    has_copies: bool,
-    /// `copy 1` begins the reading of copies, or `copy 0` ends it.
-    copies: bool,
-    acknowledges: bool,
-    /// What the `probe` commands need.
-    #[cfg(feature = "probes")]
-    probes: crate::probes::Planned,
-    /// The number of `event` commands.
-    events: usize,
-    flushes: bool,
-    done: ControlDone,
-}
+use plan::{NO_ACK_IN_OVERWRITE, Plan, names_state};
 
 /// Ends the acknowledgements of one write: leaves the streams that it has taken.
 struct Acknowledging<'a>(&'a OpenControl);
@@ -161,153 +130,6 @@ fn carry_out(
     }
     plan.done.wants_times = parts::POINTS && asks_for_times && WAITS.last().is_some();
     committed.map(|()| plan.done).map_err(|error| at(state_line)(error.into()))
-}
-
-impl Plan {
-    fn new(file: &OpenControl) -> Self {
-        let shared = file.shared;
-        let (before, state) = (shared.live.choices(), shared.state());
-        Self {
-            before,
-            choices: before,
-            keys: Key::empty(),
-            state_before: state,
-            state,
-            names_state: false,
-            has_claim: shared.claim() == file.id,
-            claims: false,
-            has_copies: shared.copy_claim() == file.id,
-            copies: false,
-            has_lease: shared.with_lease(|lease| lease.is_some_and(|lease| lease.holder == file.id)),
-            acknowledges: false,
-            #[cfg(feature = "probes")]
-            probes: crate::probes::Planned::default(),
-            events: 0,
-            flushes: false,
-            done: ControlDone { wait_ms: None, wants_names: false, wants_times: false },
-        }
-    }
-
-    /// Adds a command, if it can be carried out in the state that the commands before it leave.
-    fn add(&mut self, file: &OpenControl, command: Command<'_>) -> Result<(), CommandError> {
-        let shared = file.shared;
-        self.names_state |= names_state(&command);
-        match command {
-            Command::Start if self.state == State::Frozen => return Err(CommandError::State("frozen: `thaw` goes on")),
-            Command::Start => self.state = State::Running,
-            Command::Stop => self.state = State::Stopped,
-            Command::Mode(Mode::Overwrite) | Command::Freeze | Command::Thaw if !parts::RECORDER => {
-                return Err(CommandError::NotCompiledIn(name::RECORDER));
-            }
-            Command::Lockup(_) if !parts::LOCKUP => return Err(CommandError::NotCompiledIn(name::LOCKUP)),
-            Command::Lockup(1..) if shared.config().is_none_or(|config| config.trigger == Trigger::Timer) => {
-                return Err(CommandError::State(
-                    "`lockup` needs a sampler CPU: with the trigger `timer` there is none",
-                ));
-            }
-            Command::Hz(_) if shared.config().is_some_and(|config| config.event.is_some()) => {
-                return Err(CommandError::State("ticks are caused by an event, not by time: there is no rate"));
-            }
-            Command::Lockup(ms) => self.choices.lockup_ms = ms,
-            // Repeats a `freeze` that ended with ticks still pending, to complete it.
-            Command::Freeze if self.state == State::Frozen && shared.recorder() => {}
-            Command::Freeze if self.state != State::Running || !self.choices.overwrites() => {
-                return Err(CommandError::State("`freeze` is for a running recorder (mode overwrite)"));
-            }
-            Command::Freeze => self.state = State::Frozen,
-            Command::Thaw if self.state != State::Frozen => return Err(CommandError::State("not frozen")),
-            Command::Thaw => self.state = State::Running,
-            Command::Mode(_) if self.state == State::Frozen => {
-                return Err(CommandError::State("frozen: `thaw` comes before `mode`"));
-            }
-            Command::Mode(mode) => self.choices.mode = mode,
-            Command::Hz(hz) => self.choices.hz = hz,
-            Command::RandomInterval(random) => self.choices.random_interval = random,
-            Command::Seed(seed) => self.choices.seed = seed,
-            Command::Include(yes, Who::Idle) => self.choices.include_idle = yes,
-            Command::Include(yes, Who::User) => self.choices.include_user = yes,
-            Command::Backoff(on) => self.choices.backoff = on,
-            Command::Depth(depth) => self.choices.depth = depth,
-            Command::Cpus(list) if list.greatest() >= Some(shared.slots().len()) => {
-                return Err(CommandError::Value("cpus that exist"));
-            }
-            Command::Protocol(claim) => {
-                let claimed = shared.claim();
-                if claim && claimed != 0 && claimed != file.id {
-                    return Err(CommandError::Claimed);
-                }
-                if claim && self.has_copies {
-                    return Err(CommandError::State("`copy 0` comes before `protocol 1`"));
-                }
-                // `protocol 0` through a file without the claim changes nothing.
-                self.claims |= claim || self.has_claim;
-                self.has_claim = claim;
-            }
-            Command::Copy(copies) => {
-                let claimed = shared.copy_claim();
-                if copies && claimed != 0 && claimed != file.id {
-                    return Err(CommandError::Claimed);
-                }
-                if copies && self.has_claim {
-                    return Err(CommandError::State("`protocol 0` comes before `copy 1`"));
-                }
-                // `copy 0` through a file that reads no copies changes nothing.
-                self.copies |= copies || self.has_copies;
-                self.has_copies = copies;
-            }
-            Command::Lease => {
-                if shared.with_lease(|lease| lease.is_some_and(|lease| lease.holder != file.id)) {
-                    return Err(CommandError::Claimed);
-                }
-                self.has_lease = true;
-            }
-            Command::WaitMs(_) if !shared.config().is_some_and(|config| config.can_wait) => {
-                return Err(CommandError::State("this kernel cannot wait: poll"));
-            }
-            Command::WaitMs(ms) => self.done.wait_ms = Some(ms),
-            Command::Ack(..) if shared.claim() != file.id => {
-                return Err(CommandError::State("`protocol 1` comes before `ack`"));
-            }
-            Command::Ack(StreamName::Cpu(_), _) if self.choices.overwrites() => {
-                return Err(CommandError::State(NO_ACK_IN_OVERWRITE));
-            }
-            Command::Ack(name, _) if shared.stream(name).is_none() => {
-                return Err(CommandError::Value("a cpu that has registered"));
-            }
-            Command::Ack(..) => self.acknowledges = true,
-            Command::Flush if !parts::EVENTS && !parts::POINTS => {
-                return Err(CommandError::NotCompiledIn(name::EVENTS));
-            }
-            Command::Event(_, state) if state.records() && !parts::RECORDS => {
-                return Err(CommandError::NotCompiledIn(name::RECORDS));
-            }
-            Command::Event(..) if !parts::POINTS => return Err(CommandError::NotCompiledIn(name::POINTS)),
-            Command::Event(..) if !POINTS.has_room(self.events + 1) => {
-                return Err(CommandError::State("at most 16 choices for points: `event * off` removes all"));
-            }
-            Command::Event(..) => self.events += 1,
-            Command::Probe(_) | Command::Unprobe(_) if !parts::PROBES => {
-                return Err(CommandError::NotCompiledIn(name::PROBES));
-            }
-            #[cfg(feature = "probes")]
-            Command::Probe(places) => shared.check_probe(places, &mut self.probes)?,
-            #[cfg(feature = "probes")]
-            Command::Unprobe(Removed::One(address)) if !shared.has_probe(address) => {
-                return Err(CommandError::State("there is no probe on that function"));
-            }
-            #[cfg(feature = "probes")]
-            Command::Unprobe(Removed::OfLease) if !self.has_lease => {
-                return Err(CommandError::State("`lease` comes before `unprobe lease`"));
-            }
-            #[cfg(not(feature = "probes"))]
-            Command::Probe(_) => {}
-            Command::Unprobe(_) => {}
-            Command::Flush => self.flushes = true,
-            Command::Cpus(_) | Command::Mark(_) => {}
-        }
-        self.keys |= key(&command);
-        Ok(())
-    }
 }
 
 /// The `ack` lines of a write.
@@ -437,31 +259,5 @@ fn tell(shared: &Shared, bytes: &[u8], plan: &Plan) {
     }
     if plan.done.wants_names {
         shared.note_all();
-    }
-}
-
-/// Whether a command is about the state or the mode.
-fn names_state(command: &Command<'_>) -> bool {
-    matches!(command, Command::Start | Command::Stop | Command::Freeze | Command::Thaw | Command::Mode(_))
-}
-
-/// The choice that a command sets.
-fn key(command: &Command<'_>) -> Key {
-    match command {
-        Command::Hz(_) => Key::HZ,
-        Command::RandomInterval(_) => Key::INTERVAL,
-        Command::Seed(_) => Key::SEED,
-        Command::Include(_, Who::Idle) => Key::IDLE,
-        Command::Include(_, Who::User) => Key::USER,
-        Command::Backoff(_) => Key::BACKOFF,
-        Command::Depth(_) => Key::DEPTH,
-        Command::Mode(_) => Key::MODE,
-        Command::Lockup(_) => Key::LOCKUP,
-        Command::Cpus(_) => Key::CPUS,
-        Command::Event(..) => Key::POINTS,
-        Command::Protocol(_) | Command::Copy(_) | Command::Lease => Key::empty(),
-        Command::Probe(_) | Command::Unprobe(_) => Key::empty(),
-        Command::Start | Command::Stop | Command::Freeze | Command::Thaw => Key::empty(),
-        Command::Mark(_) | Command::Flush | Command::Ack(..) | Command::WaitMs(_) => Key::empty(),
     }
 }
