@@ -24,7 +24,7 @@ pub struct Arguments {
 }
 
 /// Maximum share of one CPU, in percent, when three CPUs are sampled at 1 kHz. `profiled` runs at few of the ticks of 9
-/// seconds (about 42 in the text form, 27 in the binary form), so chance moves the share by a tenth or two.
+/// seconds (about 44 in the text form, 28 in the binary form), so chance moves the share by a sixth.
 const MAX_PERCENT: f64 = 0.6;
 /// The same maximum when the daemon writes the binary form.
 const MAX_PERCENT_BINARY: f64 = 0.4;
