@@ -232,8 +232,8 @@ pub enum ReadError {
     Claimed,
     /// Another reader or an export works on this stream and has not finished within a second. (EAGAIN)
     Busy,
-    /// The function of [`StreamFile::read_to`](crate::StreamFile::read_to) has not taken the records. The next read gets
-    /// them, if they stay until they are acknowledged. (EFAULT)
+    /// The function of [`StreamFile::read_to`](crate::StreamFile::read_to) has not taken the records. The next read
+    /// gets them, if they stay until they are acknowledged. (EFAULT)
     NotTaken,
     /// Raw words cannot be read from a running flight recorder: freeze it, or use `protocol 1`.
     Recorder,

@@ -1,9 +1,9 @@
 //! The samples of a read that need no closer look, which nearly all samples are.
 //!
-//! In: the records of a read. Out: samples whose words are decoded where they are needed. Runs in: user process, the hot
-//! path of the daemon: the loop over the samples keeps so few values that they fit into registers, and nothing in it is
-//! computed for each sample that can be computed once for all. A record that is not plainly a sample, in order and
-//! whole, ends the loop and is left to the caller.
+//! In: the records of a read. Out: samples whose words are decoded where they are needed. Runs in: user process, the
+//! hot path of the daemon. So the loop over the samples keeps few enough values for the registers, and computes nothing
+//! for each sample that can be computed once for all. A record that is not plainly a sample, in order and whole, ends
+//! the loop and is left to the caller.
 
 use super::{Framed, begins};
 use crate::read::{Sample, Stack, Words};
@@ -80,9 +80,9 @@ pub struct Run<'a> {
 impl<'a> Framed<'a> {
     /// Passes samples to `take`, up to the first record that needs a closer look, or whose sample `take` refuses. The
     /// next record may then be one of any kind. Nearly every record is passed. `take` must refuse a sample whose
-    /// callers [hide the beginning of a record](may_hide_record), unless it has taken the same callers before: the
-    /// position of a record is one of its words, and no position comes twice, so they do not hide one now. `None` if no
-    /// sample was taken.
+    /// callers [hide the beginning of a record](super::may_hide_record), unless it has taken the same callers before:
+    /// the position of a record is one of its words, and no position comes twice, so they do not hide one now. `None`
+    /// if no sample was taken.
     #[inline(always)]
     pub fn each_plain(&mut self, mut take: impl FnMut(Plain<'a>) -> bool) -> Option<Run<'a>> {
         const FIRST: u64 = Header { kind: Kind::Sample, words: SHORTEST as u16 }.encode();
