@@ -14,7 +14,7 @@ const MIN_STEP_TICKS: u64 = 16;
 const MAX_STEP_PART: u64 = 8;
 
 /// What is left of a bounded wait.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Patience {
     left_ticks: u64,
     max_step_ticks: u64,

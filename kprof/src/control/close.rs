@@ -37,7 +37,6 @@ pub(crate) fn undo_expired_lease(shared: &Shared, writer: &Writer<'_>) -> Result
         for sampler in shared.slots().iter().map(|slot| &slot.sampler) {
             sampler.enabled.store(sampler.enabled_before.load(Ordering::Relaxed), Ordering::Relaxed);
         }
-        shared.note_cpus();
     }
     #[cfg(feature = "probes")]
     shared.end_lease_of_probes();
@@ -45,11 +44,17 @@ pub(crate) fn undo_expired_lease(shared: &Shared, writer: &Writer<'_>) -> Result
         // What was counted under the lease is written before the counts of others follow.
         shared.write_points();
         POINTS.restore();
-        shared.note_points(None);
     }
     // From here on the change is in force, even if some ticks stay pending.
     shared.with_lease(|lease| *lease = None);
     let committed = change.commit(&choices, target, false);
+    // The streams are free again, so that a full meta ring can take these records.
+    if lease.has_set_cpus() {
+        shared.note_cpus();
+    }
+    if lease.has_set_points() {
+        shared.note_points(None);
+    }
     shared.note_choices(now.differences(&choices), &choices);
     if before != target {
         shared.write_counts();

@@ -29,6 +29,19 @@ use core::sync::atomic::AtomicBool;
 /// The longest text of a meta record in bytes. A longer one is truncated at a character boundary.
 pub(crate) const MAX_TEXT: usize = crate::format::command::MAX_NAME;
 
+/// How long a record waits while somebody else owns the stream for a moment: a change of the claim or of the state,
+/// which takes microseconds, and longer on a virtual CPU that the host pauses. Interrupts are on between two attempts
+/// if they were on before. In tests it is so long that no busy host makes a record lost.
+const BUSY_WAIT_US: u64 = if cfg!(test) { 100_000_000 } else { 20_000 };
+
+/// Why there is no room for a record.
+enum NoRoom {
+    /// A reader needs what is in the ring.
+    Full,
+    /// The oldest records could be replaced, and somebody owns the stream at the moment.
+    Busy,
+}
+
 /// The word of a record that is the length of its text in bytes.
 const TEXT_LENGTH: usize = META_HEADER_WORDS - 1;
 
@@ -103,17 +116,36 @@ impl Meta {
         self.overwritten.load(Ordering::Relaxed)
     }
 
-    /// Writes one record. `false` if there is no space.
+    /// Writes one record. `false` if there is no space, or if somebody else owns the stream of a full ring: the caller
+    /// keeps what it has, and tries again later.
     pub(crate) fn put(&self, kind: Kind, values: [u64; 3], text: &str) -> bool {
-        self.put_within(timestamp::read(), kind, values, text, |lock| Some(lock.lock()))
+        self.put_within(timestamp::read(), kind, values, text, |lock| Some(lock.lock())).is_ok()
     }
 
     /// Writes one record with this TSC, or counts it as lost. Does not wait for longer than `patience`, so that a CPU
     /// that is locked up while it holds the lock does not stop the sampler too.
     pub(crate) fn put_patiently(&self, tsc: u64, kind: Kind, values: [u64; 3], text: &str, patience: Patience) {
-        if !self.put_within(tsc, kind, values, text, |lock| patience.lock(lock)) {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+        self.put_while_busy(tsc, kind, values, text, |lock| patience.clone().lock(lock));
+    }
+
+    /// Writes one record, or counts it as lost. Waits while somebody else owns the stream for a moment.
+    fn put_while_busy<'a>(
+        &'a self,
+        tsc: u64,
+        kind: Kind,
+        values: [u64; 3],
+        text: &str,
+        take: impl Fn(&'a spin::Mutex<()>) -> Option<spin::MutexGuard<'a, ()>>,
+    ) {
+        let mut patience = None;
+        loop {
+            match self.put_within(tsc, kind, values, text, &take) {
+                Ok(()) => return,
+                Err(NoRoom::Busy) if patience.get_or_insert_with(|| Patience::us(BUSY_WAIT_US, 0)).go_on() => {}
+                Err(_) => break,
+            }
         }
+        self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
     fn put_within<'a>(
@@ -122,24 +154,23 @@ impl Meta {
         kind: Kind,
         values: [u64; 3],
         text: &str,
-        take: impl FnOnce(&'a spin::Mutex<()>) -> Option<spin::MutexGuard<'a, ()>>,
-    ) -> bool {
+        take: impl Fn(&'a spin::Mutex<()>) -> Option<spin::MutexGuard<'a, ()>>,
+    ) -> Result<(), NoRoom> {
         let text = truncated(text, MAX_TEXT);
         let words = (META_HEADER_WORDS + text.len().div_ceil(8)) as u64;
-        let stored = interrupts::without(|| {
-            let _only_producer = take(&self.lock)?;
-            let ring = self.ring.get()?;
+        interrupts::without(|| {
+            let _only_producer = take(&self.lock).ok_or(NoRoom::Full)?;
+            let ring = self.ring.get().ok_or(NoRoom::Full)?;
             let reserve = if kind == Kind::TaskName { ring.capacity() / 8 } else { 0 };
             let mut sink = self.room(ring, words + reserve)?;
             let header = [0, ring.head(), 0, tsc, values[0], values[1], values[2], text.len() as u64];
             header.into_iter().chain(words_of(text)).for_each(|word| sink.push(word));
             if sink.is_full() {
-                return None;
+                return Err(NoRoom::Full);
             }
             ring.publish(kind, sink.words());
-            Some(())
-        });
-        stored.is_some()
+            Ok(())
+        })
     }
 
     /// Called before the first read under a claim: replaces the oldest records until half of the ring is free, so that
@@ -148,33 +179,40 @@ impl Meta {
     pub(crate) fn make_room_before_first_read(&self) {
         let Some(ring) = self.ring.get().filter(|_| self.reader.position() == 0) else { return };
         let free = || ring.capacity().saturating_sub(ring.head().saturating_sub(ring.tail()));
-        let mut has_grown = true;
-        while has_grown && free() < ring.capacity() / 2 {
-            let before = free();
-            interrupts::without(|| {
+        let mut patience = Patience::us(BUSY_WAIT_US, 0);
+        while free() < ring.capacity() / 2 {
+            let made = interrupts::without(|| {
                 let _only_producer = self.lock.lock();
-                self.room(ring, (before + 256).min(ring.capacity() / 2));
+                self.room(ring, (free() + 256).min(ring.capacity() / 2)).map(drop)
             });
-            has_grown = free() > before;
+            let goes_on = match made {
+                Ok(()) => true,
+                Err(NoRoom::Busy) => patience.go_on(),
+                Err(NoRoom::Full) => false,
+            };
+            if !goes_on {
+                return;
+            }
         }
     }
 
     /// Space for a record. `words` includes the words that must stay free after it. Replaces the oldest records if no
     /// reader needs them.
-    fn room<'r>(&self, ring: &'r Ring, words: u64) -> Option<Sink<'r>> {
+    fn room<'r>(&self, ring: &'r Ring, words: u64) -> Result<Sink<'r>, NoRoom> {
         if ring.capacity().saturating_sub(ring.head().saturating_sub(ring.tail())) >= words {
-            return Some(ring.room());
+            return Ok(ring.room());
         }
         // A reader that has read something under the present claim must get everything that follows, so nothing may be
         // replaced then, even if all that was read has been freed. (A claim begins with the position 0.)
         let owner = self.reader.owner();
         let is_read = || owner.claim() != 0 && self.reader.position() > 0;
-        if is_read() || owner.take_any(Activity::Replace).is_err() {
-            return None;
+        if is_read() {
+            return Err(NoRoom::Full);
         }
+        owner.take_any(Activity::Replace).map_err(|_| NoRoom::Busy)?;
         // Checked again: now that the stream is owned here, no reader can read.
         let sink = if is_read() {
-            None
+            Err(NoRoom::Full)
         } else {
             let unread = self.reader.position();
             let free = || ring.capacity().saturating_sub(ring.head().saturating_sub(ring.tail()));
@@ -187,7 +225,7 @@ impl Meta {
                 let (_, replaced) = ring.reserve_overwriting(free() + 1);
                 self.overwritten.fetch_add(if missed { replaced } else { 0 }, Ordering::Relaxed);
             }
-            Some(ring.room())
+            Ok(ring.room())
         };
         owner.leave();
         sink
@@ -214,9 +252,7 @@ impl Meta {
 
     /// Writes one record, or counts it as lost.
     pub(crate) fn put_or_lose(&self, kind: Kind, values: [u64; 3], text: &str) {
-        if !self.put(kind, values, text) {
-            self.lost.fetch_add(1, Ordering::Relaxed);
-        }
+        self.put_while_busy(timestamp::read(), kind, values, text, |lock| Some(lock.lock()));
     }
 }
 
@@ -241,3 +277,56 @@ fn words_of(text: &str) -> impl Iterator<Item = u64> {
 const _: () = assert!(META_HEADER_WORDS == 8, "`put` writes eight words before the text");
 
 const _: () = assert!(MAX_RECORD_WORDS == 136, "the head of this file says so");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    /// A meta stream whose ring is full of records that nobody has read.
+    fn full() -> Meta {
+        let meta = Meta::new();
+        meta.install(Vec::leak(vec![MaybeUninit::uninit(); 1024]), &[]).unwrap();
+        (0..200).for_each(|_| meta.put_or_lose(Kind::Mark, [0; 3], "mark"));
+        assert_eq!(meta.lost(), 0);
+        assert!(meta.overwritten() > 0);
+        meta
+    }
+
+    #[test]
+    fn a_record_waits_for_a_change_of_the_claim_and_is_not_lost() {
+        let (meta, begun) = (full(), AtomicBool::new(false));
+        let owner = meta.reader.owner();
+        std::thread::scope(|scope| {
+            owner.take_any(Activity::Transition).unwrap();
+            scope.spawn(|| {
+                begun.store(true, Ordering::Relaxed);
+                meta.put_or_lose(Kind::Mark, [0; 3], "beside");
+            });
+            while !begun.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            owner.leave();
+        });
+        assert_eq!(meta.lost(), 0);
+    }
+
+    #[test]
+    fn the_first_read_has_half_of_the_ring_free_even_if_the_stream_is_busy_at_first() {
+        let (meta, begun) = (full(), AtomicBool::new(false));
+        let owner = meta.reader.owner();
+        std::thread::scope(|scope| {
+            owner.take_any(Activity::Transition).unwrap();
+            scope.spawn(|| {
+                begun.store(true, Ordering::Relaxed);
+                meta.make_room_before_first_read();
+            });
+            while !begun.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            owner.leave();
+        });
+        let used = meta.ring.head() - meta.ring.tail();
+        assert!(used <= 512, "{used} words");
+    }
+}
