@@ -232,8 +232,10 @@ pub struct Boot {
     pub events: BTreeMap<Vec<u8>, Counters>,
     /// What was counted of each point, by its name.
     pub points: BTreeMap<String, Point>,
-    /// Words of the meta stream that the file lacks.
+    /// Words of the meta stream that the file lacks after its first batch: a reader may have been given them.
     pub missing_meta_words: u64,
+    /// Whether the file has a batch of the meta stream.
+    pub has_meta: bool,
     /// What each task did with its time, by its id and name.
     pub task_times: BTreeMap<(u64, Vec<u8>), TaskTimes>,
     /// CPUs that were locked up, in file order.
@@ -273,6 +275,8 @@ impl Boot {
         self.anchors.extend(newer.anchors);
         self.tasks.extend(newer.tasks);
         self.is_from_its_start |= newer.is_from_its_start;
+        self.has_meta |= newer.has_meta;
+        self.missing_meta_words = self.missing_meta_words.saturating_add(newer.missing_meta_words);
         self.marks.extend(newer.marks);
         self.settings.extend(newer.settings);
         self.images.extend(newer.images.into_iter().filter(|image| !self.images.contains(image)).collect::<Vec<_>>());

@@ -104,9 +104,11 @@ impl<C: Consumer> Ingest<C> {
         match line {
             Line::Task(task) => drop(self.present_boot().tasks.insert(task.id.0, metadata::bytes(task.name))),
             Line::Corrupt(Corrupt { cpu, words, .. }) => {
-                if cpu == Stream::Meta {
-                    let missing = &mut self.present_boot().missing_meta_words;
-                    *missing = missing.saturating_add(words);
+                let boot = self.present_boot();
+                // Counts that were overwritten before the first read were not read by anybody: the kernel writes them
+                // again.
+                if cpu == Stream::Meta && boot.has_meta {
+                    boot.missing_meta_words = boot.missing_meta_words.saturating_add(words);
                 }
                 let (file, number) = (&self.file, self.line);
                 self.problems.add(Kind::Note, || format!("{file}:{number}: {words} words of the ring were no record"));
@@ -310,6 +312,7 @@ impl<C: Consumer> Ingest<C> {
             });
         }
         let boot = self.boot;
+        self.profile.boots[boot].has_meta |= open.stream() == Stream::Meta;
         let gaps = batch::commit(&mut self.profile.boots[boot], boot, open, missing);
         self.profile.gaps.extend(gaps.into_iter().flatten());
         self.consumer.commit();
