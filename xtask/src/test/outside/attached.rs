@@ -83,13 +83,22 @@ impl Machine {
             match self.qemu.0.try_wait()?.map(|status| status.code()) {
                 Some(Some(33)) => break,
                 Some(code) => bail!("QEMU ended with {code:?}"),
-                None if start.elapsed() > LIMIT => bail!("the machine does not run on: {}", text(log)),
+                None if start.elapsed() > LIMIT => {
+                    bail!("the machine does not run on: {}\n{}", text(log), threads(self.qemu.0.id()))
+                }
                 None => std::thread::sleep(Duration::from_millis(20)),
             }
         }
         ensure!(text(log).contains(LAST), "the log ends early: {}", text(log));
         Ok(())
     }
+}
+
+/// What the threads of a process do: for each `/proc/PID/task/TID/stat`, whose 14th field is the processor time. It says
+/// whether a machine that does not end is stopped, or runs for ever.
+fn threads(process: u32) -> String {
+    let folder = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
+    folder.flatten().map(|thread| text(&thread.path().join("stat"))).collect()
 }
 
 fn text(log: &Path) -> String {
