@@ -125,9 +125,15 @@ fn forget_unpacked(packages: &[(String, String)]) -> Result<()> {
     Ok(())
 }
 
-/// Makes cargo compile a package again.
+/// Makes cargo compile a package again. Waits for a cargo that another group runs, by the lock that cargo itself takes:
+/// it would miss what is deleted under it.
 fn forget_compiled(name: &str) -> Result<()> {
-    for compiled in std::fs::read_dir(run::root().join("target/debug/.fingerprint")).into_iter().flatten() {
+    let target = run::root().join("target/debug");
+    let lock = std::fs::File::open(target.join(".cargo-lock"));
+    if let Ok(lock) = &lock {
+        lock.lock()?;
+    }
+    for compiled in std::fs::read_dir(target.join(".fingerprint")).into_iter().flatten() {
         let compiled = compiled?;
         if compiled.file_name().to_string_lossy().starts_with(&format!("{name}-")) {
             std::fs::remove_dir_all(compiled.path())?;
