@@ -94,8 +94,8 @@ impl Machine {
     }
 }
 
-/// What the threads of a process do: for each `/proc/PID/task/TID/stat`, whose 14th field is the processor time. It says
-/// whether a machine that does not end is stopped, or runs for ever.
+/// What the threads of a process do: `/proc/PID/task/TID/stat` of each. Its 14th field is the processor time, which
+/// says whether a machine that does not end is stopped, or runs for ever.
 fn threads(process: u32) -> String {
     let folder = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
     folder.flatten().map(|thread| text(&thread.path().join("stat"))).collect()
