@@ -125,11 +125,11 @@ impl Meta {
     /// Writes one record with this TSC, or counts it as lost. Does not wait for longer than `patience`, so that a CPU
     /// that is locked up while it holds the lock does not stop the sampler too.
     pub(crate) fn put_patiently(&self, tsc: u64, kind: Kind, values: [u64; 3], text: &str, patience: Patience) {
-        self.put_while_busy(tsc, kind, values, text, |lock| patience.clone().lock(lock));
+        self.put_waiting(tsc, kind, values, text, |lock| patience.clone().lock(lock));
     }
 
     /// Writes one record, or counts it as lost. Waits while somebody else owns the stream for a moment.
-    fn put_while_busy<'a>(
+    fn put_waiting<'a>(
         &'a self,
         tsc: u64,
         kind: Kind,
@@ -178,12 +178,11 @@ impl Meta {
     /// nothing to replace. The lock is held for about 32 records at a time.
     pub(crate) fn make_room_before_first_read(&self) {
         let Some(ring) = self.ring.get().filter(|_| self.reader.position() == 0) else { return };
-        let free = || ring.capacity().saturating_sub(ring.head().saturating_sub(ring.tail()));
         let mut patience = Patience::us(BUSY_WAIT_US, 0);
-        while free() < ring.capacity() / 2 {
+        while free_words(ring) < ring.capacity() / 2 {
             let made = interrupts::without(|| {
                 let _only_producer = self.lock.lock();
-                self.room(ring, (free() + 256).min(ring.capacity() / 2)).map(drop)
+                self.room(ring, (free_words(ring) + 256).min(ring.capacity() / 2)).map(drop)
             });
             let goes_on = match made {
                 Ok(()) => true,
@@ -199,7 +198,7 @@ impl Meta {
     /// Space for a record. `words` includes the words that must stay free after it. Replaces the oldest records if no
     /// reader needs them.
     fn room<'r>(&self, ring: &'r Ring, words: u64) -> Result<Sink<'r>, NoRoom> {
-        if ring.capacity().saturating_sub(ring.head().saturating_sub(ring.tail())) >= words {
+        if free_words(ring) >= words {
             return Ok(ring.room());
         }
         // A reader that has read something under the present claim must get everything that follows, so nothing may be
@@ -215,14 +214,13 @@ impl Meta {
             Err(NoRoom::Full)
         } else {
             let unread = self.reader.position();
-            let free = || ring.capacity().saturating_sub(ring.head().saturating_sub(ring.tail()));
-            while free() < words {
+            while free_words(ring) < words {
                 // Records that an export has written out already do not count as overwritten.
                 let missed = ring.tail() >= unread;
                 if parts::POINTS && ring.tail() >= self.reader.furthest().max(self.copier.position()) {
                     self.put_oldest_back(ring);
                 }
-                let (_, replaced) = ring.reserve_overwriting(free() + 1);
+                let (_, replaced) = ring.reserve_overwriting(free_words(ring) + 1);
                 self.overwritten.fetch_add(if missed { replaced } else { 0 }, Ordering::Relaxed);
             }
             Ok(ring.room())
@@ -252,8 +250,12 @@ impl Meta {
 
     /// Writes one record, or counts it as lost.
     pub(crate) fn put_or_lose(&self, kind: Kind, values: [u64; 3], text: &str) {
-        self.put_while_busy(timestamp::read(), kind, values, text, |lock| Some(lock.lock()));
+        self.put_waiting(timestamp::read(), kind, values, text, |lock| Some(lock.lock()));
     }
+}
+
+fn free_words(ring: &Ring) -> u64 {
+    ring.capacity().saturating_sub(ring.head().saturating_sub(ring.tail()))
 }
 
 /// The beginning of a text: at most `max_bytes` bytes, ending at a character boundary.
@@ -293,39 +295,34 @@ mod tests {
         meta
     }
 
-    #[test]
-    fn a_record_waits_for_a_change_of_the_claim_and_is_not_lost() {
-        let (meta, begun) = (full(), AtomicBool::new(false));
-        let owner = meta.reader.owner();
+    /// Calls `work` on another thread while a change of the claim owns the stream, and ends the change once that thread
+    /// runs.
+    fn beside_a_change(meta: &Meta, work: impl FnOnce() + Send) {
+        let (owner, begun) = (meta.reader.owner(), AtomicBool::new(false));
         std::thread::scope(|scope| {
             owner.take_any(Activity::Transition).unwrap();
             scope.spawn(|| {
                 begun.store(true, Ordering::Relaxed);
-                meta.put_or_lose(Kind::Mark, [0; 3], "beside");
+                work();
             });
             while !begun.load(Ordering::Relaxed) {
                 std::thread::yield_now();
             }
             owner.leave();
         });
+    }
+
+    #[test]
+    fn a_record_waits_for_a_change_of_the_claim_and_is_not_lost() {
+        let meta = full();
+        beside_a_change(&meta, || meta.put_or_lose(Kind::Mark, [0; 3], "beside"));
         assert_eq!(meta.lost(), 0);
     }
 
     #[test]
     fn the_first_read_has_half_of_the_ring_free_even_if_the_stream_is_busy_at_first() {
-        let (meta, begun) = (full(), AtomicBool::new(false));
-        let owner = meta.reader.owner();
-        std::thread::scope(|scope| {
-            owner.take_any(Activity::Transition).unwrap();
-            scope.spawn(|| {
-                begun.store(true, Ordering::Relaxed);
-                meta.make_room_before_first_read();
-            });
-            while !begun.load(Ordering::Relaxed) {
-                std::thread::yield_now();
-            }
-            owner.leave();
-        });
+        let meta = full();
+        beside_a_change(&meta, || meta.make_room_before_first_read());
         let used = meta.ring.head() - meta.ring.tail();
         assert!(used <= 512, "{used} words");
     }

@@ -73,7 +73,7 @@ impl Reader {
     /// Sets where the next read begins. Only the owner may call this.
     fn go_to(&self, position: u64) {
         self.position.store(position, Ordering::Relaxed);
-        self.furthest.fetch_max(position, Ordering::Relaxed);
+        self.furthest.store(self.furthest().max(position), Ordering::Relaxed);
     }
 
     /// Returns `delivered`, the number of records that have left the ring, and the position of the oldest record, all

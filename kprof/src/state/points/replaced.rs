@@ -32,12 +32,14 @@ pub(crate) fn put_account_back(
 fn counts(account: &PointAccount<'_>) -> Taken {
     let (mut buckets, mut outcomes, mut hits) = ([0_u64; BUCKETS], Outcomes::default(), 0_u64);
     for (name, count) in account.counters.in_text() {
-        match PointCounter::of(name) {
-            Some(PointCounter::Recorded) => outcomes.recorded = count,
-            Some(PointCounter::Lost) => outcomes.lost = count,
-            Some(PointCounter::Filtered) | None => {}
+        if let Some(counter) = PointCounter::of(name) {
+            hits = hits.wrapping_add(count);
+            match counter {
+                PointCounter::Recorded => outcomes.recorded = count,
+                PointCounter::Lost => outcomes.lost = count,
+                PointCounter::Filtered => {}
+            }
         }
-        hits = hits.wrapping_add(PointCounter::of(name).map_or(0, |_| count));
         match PointPart::of(name) {
             Some(PointPart::Unsampled) => outcomes.unsampled = count,
             Some(PointPart::AskedWeight) => outcomes.asked_weight = count,

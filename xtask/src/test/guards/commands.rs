@@ -147,7 +147,8 @@ mod tests {
 
     #[test]
     fn a_line_may_go_on_and_may_have_several_commands() {
-        let page = "    kprof-record start && kprof-fold a \\\n        'b > 1%' > c\n    kprof-qemu count -- kprof-fold it's\n";
+        let page = "    kprof-record start && kprof-fold a \\\n        'b > 1%' > c\n\
+                    \x20   kprof-qemu count -- kprof-fold it's\n";
         assert_eq!(found(page), ["a.md:1 kprof-record|start", "a.md:1 kprof-fold|a|b > 1%"]);
     }
 
