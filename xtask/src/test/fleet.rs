@@ -41,7 +41,10 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     (0..PROFILES).try_for_each(|number| make(&fold, &folder, number))?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut tests = Command::new(cargo);
+    // In the folder of the program with the same features. In `target` another group's build, which has not these
+    // features, can replace the program between the compilation of this test and its run.
     tests.args(["test", "--quiet", "--package", "kprof-fold", "--features", "parquet,otlp", "--test", "event_tables"]);
+    tests.args(["--target-dir", "target/tools"]);
     count_tests(&mut outcome, "tables and OpenTelemetry's profiles of events", tests.current_dir(&root))?;
     let java = tools::program("java", "default-jre-headless", context.install);
     for (engine, missing) in [("otlp", None), ("duckdb", None), ("spark", java.err())] {
