@@ -109,11 +109,11 @@ impl Ctl {
         let mut meta_known = 0;
         let mut seen = 0_u32;
         while !rest.is_empty() {
-            let end = rest.bytes().position(|byte| byte == b'\n').unwrap_or(rest.len());
-            let line = &rest[..end];
-            rest = rest.get(end + 1..).unwrap_or("");
-            let space = line.bytes().position(|byte| byte == b' ').unwrap_or(line.len());
-            let (key, value) = (&line[..space], line[space..].trim_start());
+            let key_end = rest.bytes().position(|byte| matches!(byte, b' ' | b'\n')).unwrap_or(rest.len());
+            let (key, behind) = rest.split_at(key_end);
+            let end = behind.bytes().position(|byte| byte == b'\n').unwrap_or(behind.len());
+            let value = behind[..end].trim_start();
+            rest = behind.get(end + 1..).unwrap_or("");
             if key.is_empty() {
                 continue;
             }

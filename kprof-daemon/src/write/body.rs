@@ -14,6 +14,8 @@
 pub struct Body {
     bytes: Vec<u8>,
     end: usize,
+    /// The memory of [`Body::append`].
+    appended: Vec<u8>,
 }
 
 impl Body {
@@ -64,11 +66,14 @@ impl Body {
         self.end += bytes.len();
     }
 
-    /// Adds what `write` appends.
+    /// Adds what `write` appends to an empty buffer. It is a buffer of its own: appending to this one would shorten it
+    /// first, and the bytes after the end would have to be cleared again.
     pub fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        self.bytes.truncate(self.end);
-        write(&mut self.bytes);
-        self.end = self.bytes.len();
+        let mut appended = std::mem::take(&mut self.appended);
+        write(&mut appended);
+        self.extend(&appended);
+        appended.clear();
+        self.appended = appended;
     }
 }
 

@@ -42,7 +42,12 @@ pub(crate) fn write_status(shared: &Shared, file: ClaimId, out: &mut dyn Write) 
         State::Frozen => "frozen",
     };
     writeln!(out, "{} {state}", Fact::State)?;
-    each_setting(shared, &mut |key, value| writeln!(out, "{key} {value}"))?;
+    // A reader reads this in every round, so only the values are formatted.
+    each_setting(shared, &mut |key, value| {
+        put_all(out, &[key.name(), " "])?;
+        out.write_fmt(value)?;
+        out.write_str("\n")
+    })?;
     for (cpu, slot) in shared.slots().iter().enumerate().filter(|(_, slot)| slot.ring.get().is_some()) {
         let copies = copies(shared, file, &slot.copier);
         let mut lines = Lines::new(out, format_args!("cpu.{cpu}"))?;
@@ -83,9 +88,14 @@ pub(crate) fn write_status(shared: &Shared, file: ClaimId, out: &mut dyn Write) 
         }
     }
     for point in POINTS.iter() {
-        writeln!(out, "{CTL_PREFIX}{} {} {}", point.name, point.unit, point.state())?;
+        put_all(out, &[CTL_PREFIX, point.name, " ", point.unit.name(), " "])?;
+        writeln!(out, "{}", point.state())?;
     }
     Ok(())
+}
+
+fn put_all(out: &mut dyn Write, parts: &[&str]) -> Result {
+    parts.iter().try_for_each(|part| out.write_str(part))
 }
 
 /// Passes each setting to `each`, in the order of docs/format.md. The serial form begins with the same settings.

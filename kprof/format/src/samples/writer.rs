@@ -126,7 +126,7 @@ impl Writer {
                 out.put(difference << 1);
             } else {
                 out.put(LITERAL << 1 | 1);
-                out.put_bytes(&word.to_le_bytes());
+                out.put_block(word.to_le_bytes(), 8);
             }
             reference = word;
         }
@@ -168,13 +168,17 @@ struct Out<'a> {
 }
 
 impl Out<'_> {
+    #[inline(always)]
     fn put(&mut self, value: u64) {
         let (block, length) = varint(value);
-        self.put_bytes(&block[..length]);
+        self.put_block(block, length);
     }
 
-    fn put_bytes(&mut self, bytes: &[u8]) {
-        self.room[self.length..][..bytes.len()].copy_from_slice(bytes);
-        self.length += bytes.len();
+    /// Writes the first `length` bytes of a block. The whole block is copied, because a copy of a fixed size takes few
+    /// instructions; what is written next overwrites the rest.
+    #[inline(always)]
+    fn put_block<const BYTES: usize>(&mut self, block: [u8; BYTES], length: usize) {
+        self.room[self.length..][..BYTES].copy_from_slice(&block);
+        self.length += length;
     }
 }
