@@ -14,6 +14,10 @@ use crate::run;
 use crate::toolchain::{self, Choice};
 use crate::tools::{self, Install};
 
+/// The test kernel's programs.
+const PROGRAMS: [&str; 7] =
+    ["touch-pages", "syscall-check", "sweep-entries", "truth-entries", "forge-frames", "call-cost", "bad-buffer"];
+
 /// The tools and programs for a run.
 pub struct Parts {
     /// QEMU.
@@ -72,7 +76,7 @@ impl Parts {
                 initrd.file(&format!("bin/{name}"), &program)?;
             }
         }
-        for name in ["touch-pages", "syscall-check", "sweep-entries", "truth-entries", "forge-frames", "call-cost"] {
+        for name in PROGRAMS {
             initrd.file(&format!("bin/{name}"), &self.programs.join(name))?;
         }
         initrd.first_text("boot/syms.txt", &kernel.symbols);
