@@ -151,3 +151,21 @@ fn latency_says_that_words_of_the_meta_stream_are_missing() {
         assert!(last.starts_with(balance) && format!("{last}\n").ends_with(end), "{text}");
     }
 }
+
+#[test]
+fn info_says_that_counts_by_task_may_be_missing() {
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("limits-missing-events");
+    let counts = "# batch cpu=meta from=0 to=9\n# events tsc=f cpu=0 interrupts=3 task=cp\n# end cpu=meta to=9\n";
+    let gap = "# batch cpu=meta from=9 to=20\n# corrupt cpu=meta from=9 words=11 reason=gap\n# end cpu=meta to=20\n";
+    let row = format!("        {:>18}  cp\n", 3);
+    let doubt = "        11 words of the meta stream are missing, which may have had more of them\n";
+    for (batches, expected) in [([counts, ""], row.clone()), ([counts, gap], row + doubt)] {
+        let text = sealed(&format!("# kprof-profile 1\n# tsc-hz 1000000000\n# boot 1\n{}", batches.concat()));
+        fs::write(&file, text).expect("the test folder is writable");
+        let output = run(&["info", &file.display().to_string()]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        let (_, behind) = text.split_once("  events        interrupts  task\n").expect("has the table");
+        assert!(behind.starts_with(&expected), "{text}");
+        assert_eq!(text.contains(doubt), expected.ends_with(doubt), "{text}");
+    }
+}

@@ -203,8 +203,13 @@ fn write_tasks(out: &mut impl Write, runs: &[Run]) -> io::Result<()> {
         writeln!(out, "{}  {name}", counts.map(|count| format!("{count:>18}")).concat())?;
     }
     match table.len().saturating_sub(MAX_TASKS) {
-        0 => Ok(()),
-        more => writeln!(out, "and {more} tasks with fewer events"),
+        0 => {}
+        more => writeln!(out, "and {more} tasks with fewer events")?,
+    }
+    // As for points: what another program read, or the kernel overwrote, may have had more of these counts.
+    match runs.iter().all(|run| run.points.is_some()) {
+        true => Ok(()),
+        false => writeln!(out, "these may be too low: a part of what the kernel counts was not read here"),
     }
 }
 
@@ -254,6 +259,7 @@ impl Intervals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::by_point::ByPoint;
 
     const CTL: &str = "hz 1000\nclock instructions\ncpu.1.sent 200\ncpu.1.coalesced 6\ncpu.1.pending 4\n\
                        cpu.1.user 90\ncpu.1.idle 20\ncpu.1.irq-on 50\ncpu.1.irq-off 20\ncpu.1.interrupt 8\n\
@@ -262,7 +268,8 @@ mod tests {
     fn run(ctl: &str, seconds: u64) -> Run {
         let ctl = Ctl::parse(ctl);
         let tasks = vec![("cp".into(), [4, 7, 2])];
-        Run { ctl, tasks, elapsed: Duration::from_secs(seconds), ..Run::default() }
+        let points = Some(ByPoint::default());
+        Run { ctl, tasks, points, elapsed: Duration::from_secs(seconds), ..Run::default() }
     }
 
     fn printed(counting: &Counting, runs: &[Run]) -> String {
@@ -280,6 +287,9 @@ mod tests {
         assert!(out.contains("5  context-switches            2.5 /s\n"), "{out}");
         assert!(!out.contains("not accounted"), "{out}");
         assert!(out.ends_with("                 4                 7                 2  cp\n"), "{out}");
+        let not_whole = printed(&Counting::default(), &[Run { points: None, ..run(CTL, 2) }]);
+        let doubt = "these may be too low: a part of what the kernel counts was not read here\n";
+        assert_eq!(not_whole, format!("{out}{doubt}"));
         let more = printed(&Counting::default(), &[run(&CTL.replace("sent 200", "sent 210"), 2)]);
         assert!(more.contains(" 4.8 %  not accounted for (10 ticks): the counters do not add up"), "{more}");
     }

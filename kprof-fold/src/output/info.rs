@@ -53,7 +53,7 @@ pub fn text(
         for lockup in &boot.lockups {
             let _ = writeln!(text, "  {} until TSC {:x}", lockups::sentence(lockup, tsc_hz), lockup.tsc);
         }
-        events(&boot.events, &mut text);
+        events(&boot.events, boot.missing_meta_words, &mut text);
         for (name, point) in &boot.points {
             let recorded = point.count(PointCounter::Recorded);
             let events = match recorded.max(point.in_file()) {
@@ -113,8 +113,9 @@ pub fn text(
     text
 }
 
-/// The events that the kernel counted by task; the largest counts come first.
-fn events(events: &BTreeMap<Vec<u8>, Counters>, text: &mut String) {
+/// The events that the kernel counted by task; the largest counts come first. Records of such counts may have been
+/// among the words of the meta stream that are missing.
+fn events(events: &BTreeMap<Vec<u8>, Counters>, missing_meta_words: u64, text: &mut String) {
     let names: BTreeSet<&String> = events.values().flat_map(Counters::keys).collect();
     let mut rows: Vec<_> = events.iter().collect();
     rows.sort_by_key(|(_, counts)| Reverse(counts.values().fold(0, |sum: u64, count| sum.saturating_add(*count))));
@@ -127,6 +128,10 @@ fn events(events: &BTreeMap<Vec<u8>, Counters>, text: &mut String) {
     }
     if rows.len() > MAX_TASKS {
         let _ = writeln!(text, "        and {} tasks with fewer", rows.len() - MAX_TASKS);
+    }
+    if !rows.is_empty() && missing_meta_words > 0 {
+        let what = "words of the meta stream are missing, which may have had more of them";
+        let _ = writeln!(text, "        {missing_meta_words} {what}");
     }
 }
 
