@@ -1,5 +1,6 @@
 //! Programs that the verbs need and Debian has: found, installed, or named with the command to type.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -40,8 +41,20 @@ fn is_root() -> bool {
 /// # Errors
 /// As [`run::output`].
 pub fn install(command: &mut Command) -> Result<String> {
-    let _alone = run::lock(&run::root().join("target/kprof-tools/install.lock"))?;
+    let _alone = install_lock()?;
     run::output(command)
+}
+
+fn install_lock() -> Result<File> {
+    run::lock(&run::root().join("target/kprof-tools/install.lock"))
+}
+
+/// Finds a program on PATH. Waits while another process of these verbs installs something: a package manager puts a
+/// program in its place before the libraries that it needs are there.
+pub fn find_installed(name: &str) -> Option<PathBuf> {
+    // Without the lock the program is looked for all the same.
+    let _none_is_installed_now = install_lock();
+    run::find_program(name)
 }
 
 /// An apt-get that asks nothing and waits for other users of the package database.
@@ -117,7 +130,7 @@ pub fn candidate(package: &str, install: Install) -> Option<String> {
 /// # Errors
 /// As [`install_packages`].
 pub fn program(name: &str, package: &str, install: Install) -> Result<PathBuf> {
-    if let Some(path) = run::find_program(name) {
+    if let Some(path) = find_installed(name) {
         return Ok(path);
     }
     install_packages(&[package], install)?;

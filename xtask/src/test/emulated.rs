@@ -130,7 +130,7 @@ impl Processor {
                 }
             }
         }
-        if run::find_program(self.compiler).is_none() {
+        if tools::find_installed(self.compiler).is_none() {
             tools::install_packages(&self.packages, context.install)?;
         }
         Ok((self.glibc, self.compiler, toolchain::find(self.glibc, context.toolchain, context.install)?))

@@ -27,7 +27,7 @@ const GRACE: Duration = Duration::from_secs(300);
 pub fn run(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     // Building libFuzzer needs a C++ compiler.
-    if !["c++", "g++", "clang++"].iter().any(|name| run::find_program(name).is_some()) {
+    if !["c++", "g++", "clang++"].iter().any(|name| tools::find_installed(name).is_some()) {
         tools::install_packages(&["g++"], context.install)?;
     }
     let host = host()?;

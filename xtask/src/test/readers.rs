@@ -83,7 +83,7 @@ fn perfetto_page(python: &Path) -> Result<PathBuf> {
 /// # Errors
 /// If there is none and it cannot be installed, or it does not open an empty page.
 pub fn browser(install: Install) -> Result<PathBuf> {
-    let found = BROWSERS.iter().find_map(|name| run::find_program(name));
+    let found = BROWSERS.iter().find_map(|name| tools::find_installed(name));
     let browser = found.map_or_else(|| tools::program(BROWSERS[0], "chromium", install), Ok)?;
     let mut empty = Command::new(&browser);
     empty.args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", "about:blank"]);
