@@ -3,14 +3,21 @@
 //! In: the parts of kprof whose faults would be silent (rings, draining, control, handler, account), or with
 //! `--package kprof-daemon` the whole daemon; or only what differs from a commit. Out: the changes that no test has
 //! noticed. Each of them must be in the list `mutants.txt` of the package, with the reason why no test needs to notice
-//! it. The verb runs cargo-mutants, and builds it from the registry if it is missing. A run over everything takes
-//! hours: `--shard 1/6` runs a sixth.
+//! it. The verb runs cargo-mutants on a copy of the repository, and builds it from the registry if it is missing. Each
+//! change costs the time to compile the tests again. So the tests run in parts: the first part tries all changes, and
+//! each further part only those that no part before it has noticed. A run over everything takes hours: `--shard 1/6`
+//! runs a sixth.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
+
+mod found;
+
+use found::{Found, again};
 
 use crate::run;
 use crate::tools::{self, Install, missing};
@@ -67,6 +74,15 @@ impl Package {
         }
     }
 
+    /// The tests of each run, as arguments of cargo: each run tries what the one before it has missed. No arguments
+    /// mean all tests of the package.
+    fn stages(self) -> &'static [&'static [&'static str]] {
+        match self {
+            Self::Kprof => &KPROF_STAGES,
+            Self::KprofDaemon => &[&[]],
+        }
+    }
+
     /// The list of changes that no test can notice, or that have no effect, each with the reason.
     fn argued(self) -> PathBuf {
         run::root().join(self.name()).join("mutants.txt")
@@ -84,24 +100,56 @@ const KPROF_FILES: [&str; 8] = [
     "kprof/src/state/owner.rs",
     "kprof/src/state/transition.rs",
 ];
-/// The tests that should notice a change in kprof. Tests that take minutes are left out.
-const KPROF_TESTS: [&str; 13] = [
-    "account",
-    "every_instruction",
-    "export",
-    "halted",
-    "ipi",
-    "life",
-    "nested",
-    "nmi_names",
-    "ownership",
-    "parts",
-    "path",
-    "published",
-    "user_words",
+/// The tests that should notice a change in kprof: first the unit tests, then those of the others that notice most,
+/// then the rest. Tests that take minutes are left out.
+const KPROF_STAGES: [&[&str]; 3] = [
+    &["--features=profiling,probes", "--lib"],
+    &["--features=profiling,probes", "--test=account", "--test=export", "--test=life"],
+    &[
+        "--features=profiling,probes",
+        "--test=copies",
+        "--test=every_instruction",
+        "--test=halted",
+        "--test=ipi",
+        "--test=lockup",
+        "--test=nested",
+        "--test=nmi_names",
+        "--test=ownership",
+        "--test=parts",
+        "--test=path",
+        "--test=points",
+        "--test=published",
+        "--test=records",
+        "--test=user_words",
+        "--test=waiting",
+    ],
 ];
 /// Cases of the model of the account, of 400 steps each.
 const CASES: &str = "80";
+/// Seconds until tests that do not end are ended.
+const TIME_LIMIT_S: &str = "60";
+
+impl Arguments {
+    /// The arguments of cargo-mutants that choose what is changed.
+    fn choice(&self) -> Result<Vec<String>> {
+        let files = match &self.file {
+            Some(file) => std::slice::from_ref(file).to_vec(),
+            None => self.package.files().iter().map(|&file| file.to_owned()).collect(),
+        };
+        let mut choice: Vec<String> = files.into_iter().flat_map(|file| ["--file".to_owned(), file]).collect();
+        if let Some(shard) = &self.shard {
+            choice.extend(["--shard".to_owned(), shard.clone()]);
+        }
+        if let Some(commit) = &self.since {
+            let difference = run::output(Command::new("git").args(["diff", commit]).current_dir(run::root()))?;
+            // Relative to the repository, where cargo-mutants runs.
+            let file = "target/mutants.diff";
+            fs::write(run::root().join(file), difference).context(file)?;
+            choice.extend(["--in-diff".to_owned(), file.to_owned()]);
+        }
+        Ok(choice)
+    }
+}
 
 /// Runs the verb.
 ///
@@ -109,42 +157,58 @@ const CASES: &str = "80";
 /// If cargo-mutants is missing and cannot be built, or if the tests fail without any change.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let program = program(Install(!arguments.no_install))?;
-    let mut command = Command::new(program);
+    let output = run::root().join(&arguments.output);
     let package = arguments.package;
-    command.args(["mutants", "--package", package.name(), "--timeout", "120", "--colors", "never"]);
-    command.arg("--output").arg(run::root().join(&arguments.output)).current_dir(run::root());
-    match &arguments.file {
-        Some(file) => command.args(["--file", file]),
-        None => command.args(package.files().iter().flat_map(|file| ["--file", file])),
-    };
-    if let Some(shard) = &arguments.shard {
-        command.args(["--shard", shard]);
+    let mut found = Found::default();
+    for (stage, tests) in package.stages().iter().enumerate() {
+        let choice = match stage {
+            0 => arguments.choice()?,
+            _ if found.missed.is_empty() => break,
+            _ => again(&found.missed),
+        };
+        let stage_output = output.join(format!("stage-{}", stage + 1));
+        let mut command = Command::new(&program);
+        command.args(["mutants", "--package", package.name(), "--timeout", TIME_LIMIT_S, "--colors", "never"]);
+        // Files of unit tests, which cargo-mutants knows by `cfg(test)` alone.
+        command.args(["--exclude", "**/tests.rs", "--exclude", "**/tests/**"]);
+        // Not after `--`: arguments there choose what runs, and all tests of the package are compiled for each change.
+        command.args(tests.iter().map(|test| format!("--cargo-arg={test}")));
+        command.arg("--output").arg(&stage_output).args(choice);
+        // The dependencies are compiled once and not for each copy.
+        command.env("CARGO_TARGET_DIR", run::root().join("target/mutants/build"));
+        let now = changes(command.current_dir(run::root()), &stage_output)?;
+        found = if stage == 0 { now } else { found.refined(now)? };
     }
-    if let Some(commit) = &arguments.since {
-        let difference = run::output(Command::new("git").args(["diff", commit]).current_dir(run::root()))?;
-        let file = run::root().join("target/mutants.diff");
-        std::fs::write(&file, difference)?;
-        command.arg("--in-diff").arg(file);
+    let list = package.argued();
+    let argued = fs::read_to_string(&list).with_context(|| list.display().to_string())?;
+    let unargued = unargued(&found.missed, &argued);
+    unargued.iter().for_each(|change| println!("no test notices: {change}"));
+    println!("{}", found.summary());
+    println!(
+        "{} changes that no test notices, {} of them not in {}",
+        found.missed.len(),
+        unargued.len(),
+        list.display()
+    );
+    Ok(if unargued.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs cargo-mutants and reads what it says about each change. Debug information is left out: it takes a fifth of the
+/// time to compile.
+fn changes(command: &mut Command, output: &Path) -> Result<Found> {
+    // Results of an earlier run would stay there if there is nothing to change now.
+    let results = output.join("mutants.out");
+    if results.exists() {
+        fs::remove_dir_all(&results).with_context(|| results.display().to_string())?;
     }
-    if package == Package::Kprof {
-        command.args(["--features", "profiling", "--", "--lib"]);
-        command.args(KPROF_TESTS.iter().flat_map(|test| ["--test", test]));
-    }
-    let status =
-        command.env("KPROF_CASES", CASES).status().with_context(|| format!("{command:?} cannot be started"))?;
+    fs::create_dir_all(output).with_context(|| output.display().to_string())?;
+    command.env("KPROF_CASES", CASES).env("CARGO_PROFILE_DEV_DEBUG", "none");
+    let status = command.status().with_context(|| format!("{command:?} cannot be started"))?;
     // 0: all were noticed; 2 and 3: some were not, or ran into the time limit. Everything else is an error.
     if !matches!(status.code(), Some(0 | 2 | 3)) {
         bail!("{command:?} failed ({status})");
     }
-    let results = run::root().join(&arguments.output).join("mutants.out/missed.txt");
-    let missed = std::fs::read_to_string(&results).with_context(|| results.display().to_string())?;
-    let list = package.argued();
-    let argued = std::fs::read_to_string(&list).with_context(|| list.display().to_string())?;
-    let unargued = unargued(&missed, &argued);
-    unargued.iter().for_each(|change| println!("no test notices: {change}"));
-    let (missed, list) = (missed.lines().count(), list.display());
-    println!("{missed} changes that no test notices, {} of them not in {list}", unargued.len());
-    Ok(if unargued.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Found::read(&results)
 }
 
 /// cargo-mutants, from PATH or built under `target/`.
@@ -166,14 +230,13 @@ fn program(install: Install) -> Result<PathBuf> {
 
 /// The missed changes that are not in the list. A line of the list is `FILE: CHANGE in FUNCTION`, without line and
 /// column numbers, because these change with every edit. An indented line after it gives the reason.
-fn unargued(missed: &str, argued: &str) -> Vec<String> {
+fn unargued(missed: &[String], argued: &str) -> Vec<String> {
     let argued: Vec<&str> = argued.lines().filter(|line| !line.starts_with([' ', '#'])).collect();
-    let without_place = |line: &str| {
-        let (file, rest) = line.split_once(':')?;
-        let (_, change) = rest.split_once(": ")?;
-        Some(format!("{file}: {change}"))
+    let without_place = |line: &String| match (line.split_once(':'), line.split_once(": ")) {
+        (Some((file, _)), Some((_, change))) => format!("{file}: {change}"),
+        _ => line.clone(),
     };
-    missed.lines().filter_map(without_place).filter(|change| !argued.contains(&change.as_str())).collect()
+    missed.iter().map(without_place).filter(|change| !argued.contains(&change.as_str())).collect()
 }
 
 #[cfg(test)]
@@ -183,9 +246,23 @@ mod tests {
     #[test]
     fn a_missed_change_is_argued_by_its_file_and_words_and_not_by_its_line() {
         let argued = "# why\nsrc/a.rs: replace < with <= in f\n    equal never comes\n";
-        let missed = "src/a.rs:17:9: replace < with <= in f\nsrc/a.rs:17:9: replace < with == in f\n";
-        assert_eq!(unargued(missed, argued), ["src/a.rs: replace < with == in f"]);
-        assert_eq!(unargued("", argued), Vec::<String>::new());
+        let missed = ["src/a.rs:17:9: replace < with <= in f", "src/a.rs:17:9: replace < with == in f"];
+        assert_eq!(unargued(&missed.map(str::to_owned), argued), ["src/a.rs: replace < with == in f"]);
+        assert_eq!(unargued(&[], argued), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_is_changed_exists_and_each_test_is_in_one_run() {
+        let tests = KPROF_STAGES.concat();
+        let names: Vec<&str> = tests.iter().filter_map(|argument| argument.strip_prefix("--test=")).collect();
+        for (place, name) in names.iter().enumerate() {
+            assert!(run::root().join("kprof/tests").join(name).with_extension("rs").is_file(), "{name}");
+            assert!(!names[..place].contains(name), "{name} is in two runs");
+        }
+        assert!(tests.contains(&"--lib") && names.len() > 10, "{tests:?}");
+        for file in KPROF_FILES {
+            assert!(run::root().join(file.trim_end_matches("*.rs")).exists(), "{file}");
+        }
     }
 
     #[test]
