@@ -20,6 +20,7 @@ fn what_is_exported_is_whole_named_and_freed_and_a_panic_frees_nothing() {
     set_up(&PROFILER, &SLOTS, Config { running: true, ..Config::new() });
     PROFILER.task_name(7, "old name");
     PROFILER.task_name(7, "disk 0");
+    PROFILER.task_name(8, "another task");
     PROFILER.mark("here");
     let (token, at) = (token(), registers());
     for _ in 0..5 {

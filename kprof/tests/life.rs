@@ -179,10 +179,13 @@ fn a_mode_is_not_changed_while_a_tick_is_on_its_way() {
     slots[1].raise_tick();
     let ctl = profiler.open_control(1);
     let pending = |error: kprof::ControlError| matches!(error.reason, CommandError::Change(StateError::Pending { .. }));
+    assert!(pending(ctl.write(b"mode drop").unwrap_err()));
+    assert_eq!(control(profiler)["state"], "running", "the change was given up, so sampling goes on");
     assert!(pending(ctl.write(b"stop").unwrap_err()));
     assert_eq!(control(profiler)["state"], "stopped", "no more ticks are sent all the same");
     assert!(pending(ctl.write(b"mode drop").unwrap_err()));
-    assert_eq!(control(profiler)["mode"], "overwrite");
+    assert_eq!((control(profiler)["mode"].as_str(), control(profiler)["state"].as_str()), ("overwrite", "stopped"));
+    ctl.write(b"hz 50").expect("a change that stops nothing does not wait for the tick");
     profiler.on_nmi(&token(), &registers());
     ctl.write(b"mode drop").unwrap();
     assert_eq!(control(profiler)["mode"], "drop");

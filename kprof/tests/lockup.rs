@@ -124,6 +124,12 @@ fn a_cpu_that_does_not_answer_and_one_that_is_stuck_are_reported_once_each() {
     if cfg!(feature = "export") {
         assert!(soft.report.contains("# lockup tsc=") && soft.report.contains("kind=soft reason=interrupts-off"));
         assert!(hard.report.contains("kind=hard reason=no-answer"), "{}", hard.report);
+        // A CPU without a sample has no task. The first report in the log has the header, and it is enough.
+        let names_task =
+            |told: &Told| told.report.lines().any(|line| line.contains("# lockup ") && line.contains(" task="));
+        assert!(names_task(soft) && !names_task(hard), "{}{}", soft.report, hard.report);
+        let headers = [soft, hard].map(|told| told.report.matches("# kprof-profile ").count());
+        assert_eq!(headers.iter().sum::<usize>(), 1, "{}{}", soft.report, hard.report);
     } else {
         assert!(soft.report.contains("cargo feature `export`"), "{}", soft.report);
     }

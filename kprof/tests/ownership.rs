@@ -320,6 +320,54 @@ fn an_export_and_a_claim_exclude_each_other() {
     assert_eq!(profiler.export(&mut Broken), Err(ExportError::Sink));
 }
 
+/// What a write to ctl answers while CPU 1 is exported.
+fn during_export(machine: Machine, commands: &str) -> Result<(), CommandError> {
+    tick(machine);
+    let mut result = None;
+    let happens = Some(|| result = Some(machine.0.open_control(1).write(commands.as_bytes()).map(drop)));
+    machine.0.export(&mut Between { at: "batch cpu=1", happens, line: String::new() }).unwrap();
+    result.expect("the sample was exported").map_err(|error| error.reason)
+}
+
+#[test]
+fn a_change_waits_for_the_owner_of_a_stream_only_if_another_one_moves_the_tail_from_then_on() {
+    let _alone = alone();
+    let busy = Err(CommandError::Change(StateError::StreamBusy(StreamName::Cpu(1))));
+    let drop_mode = with(Config::new());
+    assert_eq!(during_export(drop_mode, "hz 50"), Ok(()));
+    assert_eq!(during_export(drop_mode, "mode overwrite"), busy);
+    assert_eq!(during_export(drop_mode, "start"), Ok(()));
+    assert_eq!(control(drop_mode.0)["state"], "running");
+    let overwrite_mode = with(Config { mode: Mode::Overwrite, ..Config::new() });
+    assert_eq!(during_export(overwrite_mode, "hz 50"), Ok(()));
+    assert_eq!(during_export(overwrite_mode, "start"), busy);
+    assert_eq!(control(overwrite_mode.0)["state"], "stopped");
+    // Once the recorder has started, no reader moves the tail.
+    overwrite_mode.0.open_control(1).write(b"start").unwrap();
+    let stream = overwrite_mode.0.open_stream(1, 1).unwrap();
+    assert_eq!(stream.read(&mut [0; 4096]), Err(ReadError::Recorder));
+}
+
+#[test]
+fn acknowledgements_with_a_change_own_their_streams_too() {
+    let _alone = alone();
+    let machine = with(Config { running: true, ..Config::new() });
+    let daemon = Daemon::claim(machine.0, 1);
+    (0..3).for_each(|_| tick(machine));
+    let mut refused = None;
+    let read = daemon.stream.read_to(4096, &mut [], &mut |_, _| {
+        refused = Some(daemon.ctl.write(b"hz 77\nack 1 8").unwrap_err());
+        true
+    });
+    assert_eq!(read, Ok(3 * 64));
+    let refused = refused.expect("records were passed");
+    assert_eq!((refused.line, refused.reason), (2, CommandError::State("somebody is reading that stream right now")));
+    assert_ne!(control(machine.0)["hz"], "77");
+    // A change of mode owns all streams.
+    daemon.ctl.write(b"ack 1 24\nmode overwrite").unwrap();
+    assert_eq!((counter(machine.0, "delivered"), control(machine.0)["mode"].as_str()), (3, "overwrite"));
+}
+
 #[test]
 #[cfg_attr(miri, ignore = "threads that wait for each other: minutes; the sanitizers see them")]
 fn a_claim_that_begins_while_the_last_one_is_still_read_begins_with_the_oldest_record() {

@@ -90,3 +90,20 @@ fn every_overflow_of_a_counter_is_a_tick_whatever_the_time_is() {
     let tick = profiler.on_overflow(&token(), &registers());
     assert!(tick.outcome == Outcome::Foreign && tick.next_events > 1 << 30, "no event is chosen");
 }
+
+#[test]
+fn the_cost_of_the_handler_is_measured_on_one_tick_of_64() {
+    let (profiler, slots) = machine();
+    set_up(profiler, slots, Config { running: true, ..Config::new() });
+    let ticks = |count: u64| {
+        for _ in 0..count {
+            slots[1].raise_tick();
+            assert_ne!(profiler.on_nmi(&token(), &registers()), Outcome::Foreign);
+        }
+        [counter(profiler, "self-samples"), counter(profiler, "self-tsc")]
+    };
+    assert_eq!(ticks(63), [0, 0]);
+    let [samples, cost] = ticks(1);
+    assert!(samples == 1 && cost > 0 && cost.is_multiple_of(64), "{samples} {cost}");
+    assert_eq!(ticks(64)[0], 2);
+}

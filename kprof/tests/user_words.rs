@@ -144,3 +144,23 @@ fn each_kind_of_sample_with_user_code_has_its_facts_and_its_counter() {
     }
     IDLE.store(false, Ordering::Relaxed);
 }
+
+#[test]
+fn an_interrupt_on_an_idle_cpu_is_not_idle_time() {
+    let (_alone, daemon) = set_up_and_claim();
+    daemon.ctl.write(b"exclude idle").unwrap();
+    let at = |marker: Marker| {
+        let at = registers();
+        for (place, value) in (8..).zip([0, marker.encode(), 0x40_1000, 0x33, 0x202, 0x7fff_0000, 0x2b]) {
+            set(place, value);
+        }
+        at
+    };
+    IDLE.store(true, Ordering::Relaxed);
+    let before = ["idle", "interrupt"].map(|name| counter(&PROFILER, name));
+    SLOTS[1].raise_tick();
+    assert_eq!(PROFILER.on_nmi(&token(), &at(Marker::Syscall)), Outcome::Filtered);
+    sampled(&daemon, &at(Marker::Interrupt(33)));
+    IDLE.store(false, Ordering::Relaxed);
+    assert_eq!(["idle", "interrupt"].map(|name| counter(&PROFILER, name)), before.map(|count| count + 1));
+}

@@ -164,4 +164,36 @@ mod tests {
         assert_eq!(with_tick(&slot, |_| panic!("there is no tick")), Outcome::Foreign);
         assert!(!slot.in_handler());
     }
+
+    /// A kernel with one CPU and no stack.
+    struct Bare;
+
+    // SAFETY: no stack is declared, so none is read; the only CPU is 0.
+    unsafe impl Kernel for Bare {
+        fn cpu(&self) -> usize {
+            0
+        }
+        fn signal(&self, _: &crate::CpuSet<'_>) {}
+        fn stack_range(&self, _: u64) -> Option<core::ops::Range<u64>> {
+            None
+        }
+        fn is_entry_code(&self, _: u64) -> bool {
+            false
+        }
+        fn task(&self) -> crate::kernel::Task {
+            crate::kernel::Task { id: 7, idle: false }
+        }
+        fn sleep_ns(&self, _: u64) {}
+    }
+
+    #[test]
+    fn a_timer_that_comes_just_after_a_stop_sends_no_tick_and_leaves_the_handler() {
+        static SLOT: CpuSlot = CpuSlot::new();
+        static INSTANCE: Instance<Bare> = Instance { kernel: Bare, shared: crate::state::Shared::new() };
+        let at = Registers { pc: 1, sp: 0, fp: 0, link: 0, from_user: false, interrupts_on: true };
+        assert_eq!(INSTANCE.shared.state(), State::Stopped);
+        assert_eq!(INSTANCE.timer_tick(&SLOT, &at, Direct), Outcome::Foreign);
+        assert_eq!((SLOT.sampler.tick.load(Ordering::Relaxed), SLOT.in_handler()), (0, false));
+        assert_eq!(SLOT.handler.counters.taken.get(), 0);
+    }
 }

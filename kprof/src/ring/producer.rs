@@ -23,7 +23,7 @@ pub(crate) struct Sink<'r> {
 }
 
 /// Every position below `limit` has at least this many contiguous free words after it.
-const MIN_ROOM: usize = if cfg!(kprof_loom) { 8 } else { 32 };
+pub(super) const MIN_ROOM: usize = if cfg!(kprof_loom) { 8 } else { 32 };
 
 /// Contiguous free words starting at the ring's head: a header, then rounds.
 #[derive(Clone, Copy)]

@@ -99,6 +99,40 @@ fn overwriting_gives_up_whole_old_records_and_counts_them() {
     assert_eq!(ring.record_at(0), Err(Torn));
 }
 
+/// Checks that contiguous free words are known up to `end` and no further, and where they are.
+fn check_known_words(ring: &Ring, end: u64) {
+    ring.look_ahead();
+    let head = ring.head();
+    let last = u32::try_from(end - head).unwrap() - producer::MIN_ROOM as u32;
+    for (more, is_known) in [(0, true), (last, true), (last + 1, false), (last + 40, false)] {
+        let known = (ring.reserve::<8, 8>(more).is_some(), ring.reserve_after::<8>(more).is_some());
+        assert_eq!(known, (is_known, is_known), "{more} words after {head}");
+    }
+    let (at, reservation) = ring.reserve::<8, 8>(0).unwrap();
+    let (first, places) = ring.reserve_after::<8>(3).unwrap();
+    let address = reservation.header().as_ptr().addr();
+    assert_eq!((at, ring.head_address(), core::ptr::from_ref(first).addr()), (head, address, address));
+    assert_eq!(places.as_ptr().addr(), address + 3 * size_of::<u64>());
+    places[1].store(at, Ordering::Relaxed);
+    assert_eq!(ring.word(head + 4), at);
+}
+
+#[test]
+fn contiguous_free_words_are_known_up_to_the_physical_end_or_the_tail() {
+    let ring = ring_of(MAX_WORDS);
+    assert!(ring.reserve::<8, 8>(0).is_none() && ring.reserve_after::<8>(0).is_none(), "nothing is known yet");
+    check_known_words(&ring, 1024);
+    assert!((0..10).all(|_| put(&ring, 10)));
+    check_known_words(&ring, 1024);
+    TailMover::of(&ring).release(100, 10);
+    check_known_words(&ring, 1024);
+    assert!((0..92).all(|_| put(&ring, 10)));
+    ring.look_ahead();
+    assert!(ring.reserve::<8, 8>(0).is_none() && ring.reserve_after::<8>(0).is_none(), "four words are no room");
+    assert!(put(&ring, 10));
+    check_known_words(&ring, 1124);
+}
+
 /// Writes a record whose words follow from its position; in overwrite mode over the oldest ones.
 fn put_numbered(ring: &Ring, words: u64, overwrites: bool) -> bool {
     let at = ring.head();
@@ -109,6 +143,18 @@ fn put_numbered(ring: &Ring, words: u64, overwrites: bool) -> bool {
         ring.publish(Kind::Sample, sink.words());
     }
     fits
+}
+
+/// The newer record lies where the old one lay and has its length, so only the positions tell them apart.
+#[test]
+fn a_record_that_was_overwritten_by_one_of_the_same_length_is_torn() {
+    let ring = ring_of(MAX_WORDS);
+    for _ in 0..MAX_WORDS / 8 + 1 {
+        assert!(put_numbered(&ring, 8, true));
+    }
+    assert_eq!((ring.tail(), ring.removed()), (8, 1), "no more records are given up than needed");
+    assert_eq!((ring.record_at(0), ring.copy(0, &mut [0; 64]), ring.count(0, 8)), (Err(Torn), Err(Torn), None));
+    assert_eq!((ring.record_at(8), ring.copy(8, &mut [0; 64]), ring.count(8, 16)), (Ok(Some(8)), Ok(()), Some(1)));
 }
 
 /// Checks copies that begin at `at`; returns the number of records.

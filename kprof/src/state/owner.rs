@@ -133,7 +133,18 @@ mod tests {
         assert_eq!(word.claim(), 7);
         assert_eq!(word.take(0, Activity::Read), Err(Conflict::Claimed));
         assert_eq!(word.take(7, Activity::Acknowledge), Ok(()));
-        assert!(word.is_taken_for(Activity::Acknowledge));
+        assert!(word.is_taken_for(Activity::Acknowledge) && !word.is_taken_for(Activity::Read));
+    }
+
+    #[test]
+    fn who_comes_too_late_learns_what_is_being_done() {
+        use Activity::{Acknowledge, Export, Read, Replace, Transition};
+        let word = OwnerWord::new();
+        for activity in [Read, Export, Acknowledge, Transition, Replace] {
+            word.take_any(activity).unwrap();
+            assert_eq!(word.take(0, Read), Err(Conflict::Busy(activity)));
+            word.leave();
+        }
     }
 
     #[test]
