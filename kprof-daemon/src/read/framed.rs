@@ -147,6 +147,11 @@ impl<'a> Framed<'a> {
 
     fn damaged(&mut self, why: Why) -> Option<Item<'a>> {
         let end = self.next_sound(self.words.count()).unwrap_or(self.words.count());
+        if self.position.is_none() {
+            // The record after the damage says where both lie.
+            let next = self.words.get(end + 1);
+            self.position = next.and_then(|next| next.checked_sub((end - self.at) as u64));
+        }
         self.skip_to(end, why).map(Item::Skipped)
     }
 
