@@ -137,7 +137,8 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
                     Kind::Image | Kind::Mark | Kind::Setting | Kind::PointValues => {
                         self.composer.meta(meta);
                     }
-                    Kind::Sample | Kind::SnapshotSample | Kind::Event => self.totals.unknown += 1,
+                    // These are items of their own.
+                    Kind::Sample | Kind::SnapshotSample | Kind::Event => {}
                 },
                 (Item::Skipped(skipped), _) => {
                     self.has_missed_meta |= stream == Stream::Meta;

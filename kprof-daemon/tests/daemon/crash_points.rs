@@ -160,3 +160,31 @@ fn a_daemon_that_acknowledges_before_it_has_synced_is_caught() {
     assert!(failures.iter().any(|failure| failure.contains("samples are missing")), "{failures:?}");
     println!("{} of {} stops show the wrong order", failures.len(), calls.len());
 }
+
+#[test]
+fn records_that_were_written_and_not_acknowledged_are_read_again_and_counted() {
+    for form in [Form::Text, Form::Binary] {
+        let plan = Options { form, ..options() };
+        let calls = calls_of_a_whole_run(&plan);
+        let acknowledgements = (1..calls.len()).filter(|call| calls[call - 1..=*call] == ["sync", "ctl"]);
+        let mut count = 0;
+        for stop_at in acknowledgements {
+            let signals = Signals::default();
+            let system = world(&signals);
+            system.0.borrow_mut().stop_at = Some(stop_at);
+            session(&system, plan.clone(), &signals).expect_err("the run ends at the stop");
+            system.0.borrow_mut().stop_at = None;
+            let unacknowledged: u64 = {
+                let kernel = &system.0.borrow().kernel;
+                kernel.rings.values().chain([&kernel.meta]).map(|ring| ring.in_ring() as u64).sum()
+            };
+            let before = reading(&system).samples.len();
+            let totals = session(&system, plan.clone(), &signals).unwrap();
+            let written = (system.0.borrow().kernel.ledger.len() - before) as u64;
+            let place = format!("{form:?}, stopped at call {stop_at}");
+            assert_eq!((totals.again, totals.samples), (unacknowledged, written), "{place}");
+            count += 1;
+        }
+        assert!(count > 5, "{count} acknowledgements");
+    }
+}

@@ -5,6 +5,7 @@
 //! never change what all tests share: the working directory, environment variables, signal handlers.
 
 mod copies;
+mod counted;
 mod crash_points;
 mod damaged;
 mod events;

@@ -286,6 +286,11 @@ fn a_full_disk_holds_the_acknowledgements_until_there_is_room() {
     });
     run(&system, &signals);
     assert_eq!(clock.get(), 40, "it tries again once a second, and checks ten times a second whether it is to end");
+    let said = &system.0.borrow().said;
+    assert!(
+        said.len() == 2 && said[0].contains("the disk is full at byte ") && said[1].contains("room again"),
+        "{said:?}"
+    );
 }
 
 #[test]

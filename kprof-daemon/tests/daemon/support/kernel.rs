@@ -41,6 +41,11 @@ pub struct Nasty {
     pub reads_until_drop: u32,
     /// What the kernel counts of points is overwritten before it can be copied.
     pub overtakes_counts: bool,
+    /// Its state does not say where the oldest record of a stream is.
+    pub hides_oldest: bool,
+    /// Every write of `ack` lines is refused; and how many were.
+    pub refuses_acks: bool,
+    pub refused_acks: u32,
 }
 
 /// The stream with this name: a CPU, `event-` and a CPU, or `meta`.
@@ -178,7 +183,7 @@ impl Kernel {
     }
 
     /// Puts a record into the meta stream. False: the ring is full.
-    fn put_meta(&mut self, kind: Kind, values: [u64; 3], text: &[u8]) -> bool {
+    pub fn put_meta(&mut self, kind: Kind, values: [u64; 3], text: &[u8]) -> bool {
         let words = 8 + text.len().div_ceil(8);
         let first = Header { kind, words: words as u16 }.encode();
         let tsc = self.tsc;

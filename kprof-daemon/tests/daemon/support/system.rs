@@ -70,6 +70,10 @@ pub struct World {
     pub endless_state: bool,
     /// Whether the reader of the standard output takes nothing.
     pub reader_stalls: Rc<std::cell::Cell<bool>>,
+    /// Whether the standard output is a file.
+    pub stdout_is_file: bool,
+    /// Whether the disk says how many names a file has.
+    pub counts_names: bool,
     /// If set, the kernel behaves as an unmodified Redox kernel, whose streams give these bytes.
     pub redox: Option<std::collections::BTreeMap<u32, Vec<u8>>>,
     /// The task names that this Redox kernel reports.
@@ -136,6 +140,8 @@ impl Simulated {
             receiver: Receiver::default(),
             endless_state: false,
             reader_stalls: Rc::default(),
+            stdout_is_file: false,
+            counts_names: true,
             redox: None,
             redox_names: std::collections::BTreeMap::new(),
             on_sleep: Box::new(|_| {}),
@@ -368,9 +374,10 @@ impl System for Simulated {
         let File::Disk { file, .. } = file else { return Ok(None) };
         let world = self.0.borrow();
         let names = world.disk.names.values().filter(|named| *named == file).count() as u64;
+        let names = if world.counts_names { names } else { 0 };
         let is_stdout = world.disk.names.get(Path::new("/stdout")) == Some(file);
         let bytes = world.disk.contents[*file].now.len() as u64;
-        Ok(Some(FileFacts { is_regular: !is_stdout, names, bytes }))
+        Ok(Some(FileFacts { is_regular: !is_stdout || world.stdout_is_file, names, bytes }))
     }
 
     fn wait_writable(&mut self, file: &mut File, limit: Duration) -> io::Result<bool> {

@@ -97,6 +97,10 @@ impl Kernel {
                     wait = ms.parse().ok();
                     self.waits.extend(wait);
                 }
+                ["ack", ..] if self.nasty.refuses_acks => {
+                    self.nasty.refused_acks += 1;
+                    return refuse(self, io::ErrorKind::InvalidInput, "nothing is acknowledged today".into());
+                }
                 ["ack", stream, position] => {
                     let stream = stream_of(stream);
                     let position = position.parse().expect("a position");

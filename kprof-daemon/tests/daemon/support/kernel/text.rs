@@ -68,6 +68,10 @@ impl Kernel {
             let _ = writeln!(text, "event.{cpu}.position-in {head}\nevent.{cpu}.position-out {tail}");
             let _ = writeln!(text, "event.{cpu}.ring-words {words}\nevent.{cpu}.delivered {}", ring.delivered);
         }
+        if self.nasty.hides_oldest {
+            let kept = text.lines().filter(|line| !line.contains(".position-out "));
+            text = kept.flat_map(|line| [line, "\n"]).collect();
+        }
         if !self.error.is_empty() {
             let _ = writeln!(text, "error {}", self.error);
         }
