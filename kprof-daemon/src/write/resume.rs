@@ -273,6 +273,8 @@ mod tests {
         for cut in before.len() - 50..=file.len() {
             let mut scan = Scan::new(false);
             let used = scan.take(&file[..cut], false).unwrap();
+            let lines = file[..cut].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            assert_eq!(used, lines, "all whole lines, and no part of another");
             assert_eq!(scan.take(&file[used..], true), Ok(file.len() - used));
             let resumed = scan.end();
             assert_eq!(resumed.ends, [(Stream::Cpu(2), 10)].into(), "cut at byte {cut} of {}", file.len());
@@ -281,14 +283,85 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_that_is_left_from_another_boot_is_not_on_disk() {
-        let chunk = |kind, payload: &[u8]| [&Chunk { kind, samples: 0, payload }.header()[..], payload].concat();
+    fn a_long_line_that_is_cut_is_read_whole() {
+        let counters: String = (0..20_000).map(|number| format!(" c{number}=1")).collect();
+        let file = format!("# kprof-profile 1\n# boot now\n# account cpu=1{counters}\n").into_bytes();
+        for cut in [100, 2000, 100_000, file.len() - 1] {
+            let mut scan = Scan::new(false);
+            let used = scan.take(&file[..cut], false).unwrap();
+            assert_eq!(scan.take(&file[used..], true), Ok(file.len() - used));
+            assert_eq!(scan.end().finished_bytes, file.len() as u64, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn only_a_profile_of_this_form_and_version_is_continued() {
+        let (text, binary) = (b"# kprof-profile 1\n".to_vec(), [&MAGIC[..], &[VERSION]].concat());
+        let newer = [&MAGIC[..], &[VERSION + 1]].concat();
+        for (is_binary, first, refused) in [
+            (false, &text, None),
+            (true, &binary, None),
+            (false, &text[..9].to_vec(), None),
+            (true, &MAGIC[..2].to_vec(), None),
+            (true, &text, Some("it holds the text form")),
+            (false, &binary, Some("it holds the binary form")),
+            (true, &newer, Some("written by a newer program")),
+            (false, &newer, Some("written by a newer program")),
+            (false, &b"root:x:0:0\n".to_vec(), Some("not a file of this program")),
+            (true, &b"root:x:0:0\n".to_vec(), Some("not a file of this program")),
+        ] {
+            let said = Scan::new(is_binary).take(first, true).err();
+            assert_eq!(said.is_some(), refused.is_some(), "{is_binary}, {first:?}: {said:?}");
+            assert!(said.iter().all(|said| said.contains(refused.unwrap())), "{is_binary}, {first:?}: {said:?}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_another_batch_finishes_none_and_a_header_without_a_boot_begins_anew() {
+        let header = b"# kprof-profile 1\n# boot now\n".to_vec();
+        let batch = b"# batch cpu=2 from=0 to=10\nsh 2 2 ffffffff80000000\n";
+        for (cpu, to, boot) in [(2, 10, "now"), (1, 10, "now"), (2, 11, "now"), (2, 10, "")] {
+            let before = if boot.is_empty() { [&header[..], b"# kprof-profile 1\n"].concat() } else { header.clone() };
+            let mut file = [&before[..], batch].concat();
+            let sum = Crc32::of_batch(boot).with(batch).end();
+            lines::end(&mut file, Stream::Cpu(cpu), &lines::Batch { to, samples: 1, ..Default::default() }, Some(sum));
+            let mut scan = Scan::new(false);
+            assert_eq!(scan.take(&file, true), Ok(file.len()));
+            let finished = if (cpu, to) == (2, 10) { file.len() } else { 0 };
+            assert_eq!(scan.end().finished_bytes, finished as u64, "cpu {cpu}, to {to}, boot {boot}");
+        }
+    }
+
+    fn chunk(kind: ChunkKind, payload: &[u8]) -> Vec<u8> {
+        [&Chunk { kind, samples: 0, payload }.header()[..], payload].concat()
+    }
+
+    /// The chunk of a batch of CPU 1 of ten words, with this at the end of its first line.
+    fn samples(from: u64, boot: &str) -> Vec<u8> {
+        let line = format!("# batch cpu=1 from={from} to={}{boot}\n", from + 10);
+        let (block, length) = samples::varint(line.len() as u64);
+        chunk(ChunkKind::Samples, &[&block[..length], line.as_bytes()].concat())
+    }
+
+    #[test]
+    fn a_damaged_chunk_hides_no_chunk_after_it() {
         let header = chunk(ChunkKind::Lines, b"# kprof-profile 1\n# boot now\n");
-        let samples = |from: u64, boot: &str| {
-            let line = format!("# batch cpu=1 from={from} to={}{boot}\n", from + 10);
-            let (block, length) = samples::varint(line.len() as u64);
-            chunk(ChunkKind::Samples, &[&block[..length], line.as_bytes()].concat())
-        };
+        let before = [header, samples(0, "")].concat();
+        let file = [before.clone(), samples(10, ""), samples(20, "")].concat();
+        // Any byte of the chunk in the middle, also those of its length.
+        for at in before.len()..before.len() + samples(10, "").len() {
+            let mut file = file.clone();
+            file[at] ^= 0x40;
+            let mut scan = Scan::new(true);
+            assert_eq!(scan.take(&file, true), Ok(file.len()), "byte {at}");
+            let resumed = scan.end();
+            assert_eq!((resumed.ends[&Stream::Cpu(1)], resumed.finished_bytes), (30, file.len() as u64), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_chunk_that_is_left_from_another_boot_is_not_on_disk() {
+        let header = chunk(ChunkKind::Lines, b"# kprof-profile 1\n# boot now\n");
         for (boot, end) in [(" boot=now", 60), ("", 60), (" boot=before", 10)] {
             let file = [header.clone(), samples(0, " boot=now"), samples(50, boot)].concat();
             let mut scan = Scan::new(true);

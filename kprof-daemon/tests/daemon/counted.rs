@@ -8,9 +8,14 @@ use crate::support;
 use kprof_daemon::drain_loop::{Options, Session, Totals};
 use kprof_daemon::error::Error;
 use kprof_daemon::signals::Signals;
+use kprof_daemon::source::Stream;
 use kprof_daemon::source::kprof_device::KprofDevice;
-use kprof_format::record::{Header, Kind};
+use kprof_daemon::source::recorded::Recorded;
+use kprof_daemon::system::host::Host;
+use kprof_format::record::{Header, Kind, REDOX_MAGIC};
+use std::cell::Cell;
 use std::path::Path;
+use std::rc::Rc;
 use support::kernel::Kernel;
 use support::ring::Ring;
 use support::scenario::{OUTPUT, options, reading};
@@ -150,4 +155,74 @@ fn a_kernel_that_never_takes_an_acknowledgement_ends_the_session_after_eight_att
     assert!(error.to_string().contains("nothing is acknowledged today"), "{error}");
     assert_eq!(system.0.borrow().kernel.nasty.refused_acks, 8);
     assert_eq!(reading(&system).samples.len(), 1, "what was read is in the file");
+}
+
+#[test]
+fn a_first_word_that_is_damaged_costs_its_record_and_is_no_newer_kernel() {
+    // The byte of the first word, its value, and what the session counts: damaged ranges, records of unknown kinds.
+    for (byte, value, reason, counts) in [
+        (3, 9, "version", (1, 0)),
+        (3, 0, "version", (1, 0)),
+        (2, 200, "unknown-kind", (0, 1)),
+        (4, 0, "no-record", (1, 0)),
+    ] {
+        // The damaged record is the first one, one between others, or alone in its read.
+        for damaged in [0, 2, 5] {
+            let system = system();
+            let record = Rc::new(Cell::new(0));
+            let seen = Rc::clone(&record);
+            system.0.borrow_mut().on_read = Box::new(move |stream, bytes| {
+                if stream == Stream::Cpu(1) && !bytes.is_empty() {
+                    let (first, mut at) = (seen.get(), 0);
+                    while at < bytes.len() {
+                        let words = usize::from(bytes[at]);
+                        if seen.replace(seen.get() + 1) == damaged {
+                            bytes[at + byte] = value;
+                        }
+                        at += 8 * words;
+                    }
+                    assert!(first == 0 || seen.get() == first + 1, "five records in the first read, then one in each");
+                }
+            });
+            let put = |kernel: &mut Kernel| (0..5).for_each(|_| kernel.tick());
+            let totals = run(&system, options(), put, Kernel::tick).unwrap();
+            let (all, place) = (record.get(), format!("{reason} {value}, record {damaged}"));
+            assert_eq!((totals.corrupt, totals.unknown), counts, "{place}");
+            assert_eq!(totals.samples, all - 1, "{place}");
+            let file = String::from_utf8(system.file(OUTPUT)).unwrap();
+            assert_eq!(file.matches("# corrupt cpu=1 ").count(), 1, "{place}: {file}");
+            assert!(file.contains(&format!(" reason={reason}\n")), "{place}: {file}");
+            let times = reading(&system).samples.into_iter().map(|((_, tsc), ..)| tsc);
+            let (first, last) = (times.clone().min().unwrap(), times.max().unwrap());
+            assert_eq!(totals.tsc, Some((first, last)), "{place}");
+        }
+    }
+    // An older version alone, before any sample, is damage; a newer one alone is a newer kernel.
+    for (version, is_newer) in [(0, false), (2, true)] {
+        let system = system();
+        system.0.borrow_mut().kernel.version = Some(version);
+        let ended = run(&system, options(), Kernel::tick, |_| {});
+        assert_eq!(ended.is_err(), is_newer, "version {version}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_recording_that_ends_inside_a_record_is_read_to_its_end_and_the_rest_is_told() {
+    let framed = |at: u64| [Header { kind: Kind::Sample, words: 9 }.encode(), at, 1, 1000 + at, 1, 2, 3, 4, 5];
+    let raw = |at: u64| [REDOX_MAGIC + 9, 2, 1000 + at, 1, 3, 4, 5, 6, 7];
+    let layouts: [&dyn Fn(u64) -> [u64; 9]; 2] = [&framed, &raw];
+    for (layout, make) in layouts.into_iter().enumerate() {
+        let folder = tempfile::tempdir().unwrap();
+        // More than one read, and no read ends with a record.
+        let words = (0..20_001).flat_map(|record| make(9 * record)).flat_map(u64::to_le_bytes);
+        let bytes: Vec<u8> = words.take(8 * (9 * 20_000 + 4)).collect();
+        std::fs::write(folder.path().join("profiling-1.bin"), bytes).unwrap();
+        let (mut host, output) = (Host::default(), folder.path().join("out.txt"));
+        let source = Recorded::open(&mut host, folder.path()).unwrap();
+        let mut session = Session::open(&mut host, source, Options::new(&output), Signals::default()).unwrap();
+        let totals = session.run(|_, _| true).unwrap();
+        assert_eq!((totals.samples, totals.corrupt), (20_000, 1), "layout {layout}");
+        let file = std::fs::read_to_string(&output).unwrap();
+        assert!(file.contains("# corrupt cpu=1 from=180000 words=4 reason=length\n"), "layout {layout}");
+    }
 }

@@ -7,14 +7,11 @@ use crate::support;
 
 use kprof_daemon::drain_loop::{Options, Totals};
 use kprof_daemon::signals::Signals;
-use kprof_daemon::write::append::{Appended, OnFull, Waiting};
 use kprof_daemon::write::compose::Form;
-use kprof_daemon::write::sample_file::SampleFile;
-use kprof_format::chunk::{Chunk, ChunkKind};
+use kprof_format::chunk::Chunk;
 use kprof_format::serial;
 use std::path::Path;
 use support::kernel::Kernel;
-use support::reader::read;
 use support::scenario::{OUTPUT, exactly_once, options, reading, session};
 use support::system::Simulated;
 
@@ -169,83 +166,4 @@ fn the_binary_stream_is_whole_chunks() {
     }
     assert_eq!((totals.live, totals.live_dropped), (chunks, 0));
     assert!(got.ends_with(&system.file(OUTPUT)));
-}
-
-#[test]
-fn a_file_is_as_long_as_it_may_be_and_takes_at_least_one_piece() {
-    let (signals, mut system) = (Signals::default(), world(0, &Signals::default()));
-    let mut file = SampleFile::open(&mut system, Path::new(OUTPUT), false).unwrap().0;
-    assert!(!file.would_exceed(1000, 10), "nothing is in it yet");
-    let waiting = Waiting { on_full: OnFull::Stop, signals: &signals, until: None };
-    assert_eq!(file.append(&mut system, &[b'.'; 100], waiting).unwrap(), Appended::Whole);
-    for (more, max, exceeds) in [(0, 99, true), (0, 100, false), (1, 100, true), (50, 150, false), (51, 150, true)] {
-        assert_eq!(file.would_exceed(more, max), exceeds, "{more} more, {max}");
-    }
-    // The beginning of a file is no piece of its own.
-    assert_eq!(file.rotate(&mut system, 3, b"# kprof-profile 1\n", waiting).unwrap(), Appended::Whole);
-    assert!(!file.would_exceed(1000, 10));
-    assert_eq!(file.append(&mut system, &[b'.'; 100], waiting).unwrap(), Appended::Whole);
-    assert!(file.would_exceed(1, 118) && !file.would_exceed(1, 119));
-}
-
-#[test]
-fn the_standard_output_is_neither_cut_nor_synced_nor_rotated_even_if_it_is_a_file() {
-    for is_file in [false, true] {
-        let signals = Signals::default();
-        let system = world(30, &signals);
-        system.0.borrow_mut().stdout_is_file = is_file;
-        let bounded = Options { output: "-".into(), max_bytes: Some(2000), keep_files: 2, ..options() };
-        assert!(!session(&system, bounded, &signals).unwrap().reached_max);
-        exactly_once(&system, &read(&[system.file("/stdout")])).unwrap();
-        let calls = &system.0.borrow().calls;
-        for call in ["truncate", "sync", "rename", "lock", "chmod"] {
-            assert!(!calls.contains(&call), "{call}, a file: {is_file}");
-        }
-    }
-}
-
-#[test]
-fn a_disk_that_does_not_count_names_has_no_deleted_file() {
-    let signals = Signals::default();
-    let system = world(40, &signals);
-    system.0.borrow_mut().counts_names = false;
-    run(&system, options(), &signals);
-}
-
-#[test]
-fn every_file_of_a_session_is_private() {
-    let signals = Signals::default();
-    let system = world(60, &signals);
-    run(&system, Options { max_bytes: Some(4096), keep_files: 1000, ..options() }, &signals);
-    let world = system.0.borrow();
-    assert!(world.disk.names.len() > 2 && world.disk.names.values().all(|file| world.private.contains(file)));
-}
-
-#[test]
-fn a_piece_that_is_longer_than_what_is_read_at_once_is_continued_after() {
-    let chunk = |kind, payload: &[u8]| [&Chunk { kind, samples: 0, payload }.header()[..], payload].concat();
-    let line = b"# batch cpu=1 from=0 to=10 boot=now\n";
-    for length in [1000, 500_000, 524_288, 600_000, 1_300_000] {
-        let samples = [&[line.len() as u8][..], line, &vec![7; length]].concat();
-        let header = chunk(ChunkKind::Lines, b"# kprof-profile 1\n# boot now\n");
-        let whole = [header, chunk(ChunkKind::Samples, &samples)].concat();
-        let mut system = world(0, &Signals::default());
-        {
-            let disk = &mut system.0.borrow_mut().disk;
-            let file = disk.open(Path::new(OUTPUT));
-            disk.write(file, 0, &[&whole[..], &whole[..whole.len() / 2]].concat());
-        }
-        let resumed = SampleFile::open(&mut system, Path::new(OUTPUT), true).unwrap().1;
-        assert_eq!(resumed.finished_bytes, whole.len() as u64, "{length}");
-        assert!(system.file(OUTPUT) == whole, "{length}");
-    }
-}
-
-#[test]
-fn an_older_file_that_cannot_be_looked_at_is_an_error() {
-    let mut system = world(0, &Signals::default());
-    assert!(SampleFile::keep_older(&mut system, Path::new(OUTPUT)).is_ok(), "there is none");
-    system.0.borrow_mut().stop_at = Some(1);
-    let error = SampleFile::keep_older(&mut system, Path::new(OUTPUT)).unwrap_err();
-    assert!(error.to_string().contains("looking at the file that is there"), "{error}");
 }

@@ -1,8 +1,8 @@
 //! Records whose positions do not follow each other: some are missing, or a position is damaged.
 //!
-//! In: framed records, some of them missing or changed. Out: what the parser gives, and what a session writes and counts
-//! if another reader has taken records. The parser must not take a damaged position for a gap, because every record
-//! after it would then have a lower position than expected.
+//! In: framed records, some of them missing or changed. Out: what the parser gives, and what a session writes and
+//! counts if another reader has taken records. The parser must not take a damaged position for a gap, because every
+//! record after it would then have a lower position than expected.
 
 use crate::support;
 
@@ -117,7 +117,8 @@ fn world() -> Simulated {
 
 const STREAMS: [Stream; 3] = [Stream::Meta, Stream::Cpu(1), Stream::Event(1)];
 
-/// Runs a session. Before its first round six records come in each stream, and what `on_pause` makes for pause 0. Returns what it has counted, its file, and whether it has all counts of points.
+/// Runs a session. Before its first round six records come in each stream, and what `on_pause` makes for pause 0.
+/// Returns what it has counted, its file, and whether it has all counts of points.
 fn run(
     system: &Simulated,
     is_recording: bool,

@@ -11,6 +11,7 @@ mod damaged;
 mod events;
 mod files;
 mod foreign_files;
+mod found_files;
 mod gaps;
 mod host;
 mod kept;

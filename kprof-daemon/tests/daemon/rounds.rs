@@ -1,16 +1,18 @@
 //! How many rounds a session takes, because each has costs that do not depend on the number of samples.
 //!
-//! In: a simulated kernel that counts waits and copies less than it is asked for. Out: the batches of the file, and the
-//! limits of the waits.
+//! In: a simulated kernel that counts waits, copies less than it is asked for, or has more than one round reads. Out:
+//! the batches of the file, how much each round reads, and the limits of the waits.
 
 use crate::support;
 
-use kprof_daemon::drain_loop::Options;
+use kprof_daemon::drain_loop::{Options, Session};
 use kprof_daemon::signals::Signals;
-use std::path::PathBuf;
+use kprof_daemon::source::kprof_device::KprofDevice;
+use kprof_format::record::{Header, Kind, MAX_WORDS};
+use std::path::{Path, PathBuf};
 use support::kernel::Kernel;
 use support::scenario::{OUTPUT, exactly_once, options, reading, session};
-use support::system::Simulated;
+use support::system::{SCHEME, Simulated};
 
 /// A session with one pause, in which every CPU gets `ticks` samples.
 fn after_one_pause(mut kernel: Kernel, ticks: u32, options: Options) -> Simulated {
@@ -58,4 +60,73 @@ fn a_session_waits_a_second_and_half_of_it_if_somebody_watches() {
     assert_eq!(waited(options()), [1000]);
     assert_eq!(waited(Options { live: Some(PathBuf::from("/dev/live")), ..options() }), [500]);
     assert_eq!(waited(Options { is_recording: true, ..options() }), [100]);
+}
+
+/// Puts records of the greatest length into a ring, this many words in all.
+fn put_words(kernel: &mut Kernel, cpu: u32, words: usize) {
+    let first = Header { kind: Kind::Sample, words: MAX_WORDS as u16 }.encode();
+    for _ in 0..words / MAX_WORDS {
+        let rest = vec![5; MAX_WORDS - 5];
+        let ring = kernel.rings.get_mut(&cpu).unwrap();
+        assert!(ring.put(MAX_WORDS, |position| [&[first, position, 1, 1, 1][..], &rest].concat()));
+    }
+}
+
+#[test]
+fn rounds_are_bounded_reach_every_cpu_and_follow_each_other_until_all_is_read() {
+    // With a bound of the file its rounds are smaller.
+    for (max_bytes, round_bytes, read_bytes) in [(None, 1 << 20, 256 << 10), (Some(1 << 20), 128 << 10, 128 << 10)] {
+        let cpus: Vec<u32> = (0..12).collect();
+        let system = Simulated::new(Kernel::new(&cpus, 1 << 15, 7), Box::new(|_, _| {}));
+        let mut own = system.clone();
+        let source = KprofDevice::open(&mut own, Path::new(SCHEME)).unwrap();
+        let plan = Options { max_bytes, keep_files: 100, ..options() };
+        let mut session = Session::open(&mut own, source, plan, Signals::default()).unwrap();
+        cpus.iter().for_each(|cpu| put_words(&mut system.0.borrow_mut().kernel, *cpu, 1 << 15));
+        let (mut rounds, mut read) = (0, 0);
+        let each_round = |_: &_, _: &_| {
+            let kernel = &mut system.0.borrow_mut().kernel;
+            let before = std::mem::replace(&mut read, kernel.rings.values().map(|ring| ring.tail as usize * 8).sum());
+            assert!(read - before <= round_bytes + read_bytes, "round {rounds} has read {} bytes", read - before);
+            rounds += 1;
+            if rounds <= 20 {
+                // What was read comes again: there is always more than a round reads.
+                assert!(kernel.waits.is_empty(), "it has waited after round {rounds}, although there is more");
+                for cpu in &cpus {
+                    let ring = &kernel.rings[cpu];
+                    put_words(kernel, *cpu, (ring.capacity - (ring.head - ring.tail)) as usize);
+                }
+            }
+            if rounds == 20 {
+                assert!(kernel.rings.values().all(|ring| ring.tail > 0), "some CPU was never read");
+            }
+            rounds < 25
+        };
+        session.run(each_round).unwrap();
+    }
+}
+
+#[test]
+fn a_reader_of_copies_waits_until_a_quarter_of_a_ring_is_there() {
+    let signals = Signals::default();
+    let stopper = signals.clone();
+    let on_pause = move |kernel: &mut Kernel, pause| {
+        match pause {
+            ..5 => {}
+            5..10 => put_words(kernel, 1, 1 << 11),
+            10..15 => put_words(kernel, 1, 1 << 12),
+            _ => stopper.stop(),
+        }
+        // The other reader has got them.
+        let ring = kernel.rings.get_mut(&1).unwrap();
+        ring.acknowledge(ring.head);
+    };
+    let system = Simulated::new(Kernel::new(&[1], 1 << 13, 7), Box::new(on_pause));
+    let mut own = system.clone();
+    let source = KprofDevice::open_copies(&mut own, Path::new(SCHEME)).unwrap();
+    let options = Options { is_recording: true, ..options() };
+    Session::open(&mut own, source, options, signals).unwrap().run(|_, _| true).unwrap();
+    // Nothing comes, so the wait is doubled; then a quarter of the ring in each, and then half of it.
+    let waits = system.0.borrow().kernel.waits.clone();
+    assert_eq!(waits, [2, 4, 8, 16, 32, 32, 32, 32, 32, 32, 16, 8, 4, 2, 1]);
 }

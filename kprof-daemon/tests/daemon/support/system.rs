@@ -70,6 +70,8 @@ pub struct World {
     pub endless_state: bool,
     /// Whether the reader of the standard output takes nothing.
     pub reader_stalls: Rc<std::cell::Cell<bool>>,
+    /// The error that the next renaming returns, if any.
+    pub rename_error: Option<io::ErrorKind>,
     /// Whether the standard output is a file.
     pub stdout_is_file: bool,
     /// Whether the disk says how many names a file has.
@@ -140,6 +142,7 @@ impl Simulated {
             receiver: Receiver::default(),
             endless_state: false,
             reader_stalls: Rc::default(),
+            rename_error: None,
             stdout_is_file: false,
             counts_names: true,
             redox: None,
@@ -406,6 +409,9 @@ impl System for Simulated {
 
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         self.call("rename")?;
+        if let Some(kind) = self.0.borrow_mut().rename_error.take() {
+            return Err(kind.into());
+        }
         let names = &mut self.0.borrow_mut().disk.names;
         let file = names.remove(from).ok_or(io::ErrorKind::NotFound)?;
         names.insert(to.into(), file);
