@@ -74,20 +74,29 @@ fn put_words(kernel: &mut Kernel, cpu: u32, words: usize) {
 
 #[test]
 fn rounds_are_bounded_reach_every_cpu_and_follow_each_other_until_all_is_read() {
-    // With a bound of the file its rounds are smaller.
-    for (max_bytes, round_bytes, read_bytes) in [(None, 1 << 20, 256 << 10), (Some(1 << 20), 128 << 10, 128 << 10)] {
-        let cpus: Vec<u32> = (0..12).collect();
-        let system = Simulated::new(Kernel::new(&cpus, 1 << 15, 7), Box::new(|_, _| {}));
+    // Many CPUs; a bound of the file, which makes rounds smaller; one CPU whose ring is larger than what is read at once.
+    for (cpus, ring_words, max_bytes, round_bytes, read_bytes) in [
+        (12, 1 << 15, None, 1 << 20, 256 << 10),
+        (12, 1 << 15, Some(1 << 20), 128 << 10, 128 << 10),
+        (1, 1 << 17, None, 1 << 20, 256 << 10),
+    ] {
+        let cpus: Vec<u32> = (0..cpus).collect();
+        let mut kernel = Kernel::new(&cpus, ring_words, 7);
+        kernel.nasty.max_bytes = 200_000;
+        let system = Simulated::new(kernel, Box::new(|_, _| {}));
         let mut own = system.clone();
         let source = KprofDevice::open(&mut own, Path::new(SCHEME)).unwrap();
         let plan = Options { max_bytes, keep_files: 100, ..options() };
         let mut session = Session::open(&mut own, source, plan, Signals::default()).unwrap();
-        cpus.iter().for_each(|cpu| put_words(&mut system.0.borrow_mut().kernel, *cpu, 1 << 15));
-        let (mut rounds, mut read) = (0, 0);
+        cpus.iter().for_each(|cpu| put_words(&mut system.0.borrow_mut().kernel, *cpu, ring_words as usize));
+        let (mut rounds, mut read) = (0, vec![0; cpus.len()]);
         let each_round = |_: &_, _: &_| {
             let kernel = &mut system.0.borrow_mut().kernel;
-            let before = std::mem::replace(&mut read, kernel.rings.values().map(|ring| ring.tail as usize * 8).sum());
-            assert!(read - before <= round_bytes + read_bytes, "round {rounds} has read {} bytes", read - before);
+            let now = kernel.rings.values().map(|ring| ring.tail as usize * 8).collect();
+            let before = std::mem::replace(&mut read, now);
+            let new: Vec<usize> = read.iter().zip(before).map(|(now, before)| now - before).collect();
+            assert!(new.iter().all(|bytes| *bytes <= read_bytes), "round {rounds} has read {new:?} bytes");
+            assert!(new.iter().sum::<usize>() <= round_bytes + read_bytes, "round {rounds} has read {new:?} bytes");
             rounds += 1;
             if rounds <= 20 {
                 // What was read comes again: there is always more than a round reads.
@@ -129,4 +138,18 @@ fn a_reader_of_copies_waits_until_a_quarter_of_a_ring_is_there() {
     // Nothing comes, so the wait is doubled; then a quarter of the ring in each, and then half of it.
     let waits = system.0.borrow().kernel.waits.clone();
     assert_eq!(waits, [2, 4, 8, 16, 32, 32, 32, 32, 32, 32, 16, 8, 4, 2, 1]);
+}
+
+#[test]
+fn what_was_read_before_a_source_went_away_is_in_the_file() {
+    let found = [1, 2].map(|reads| {
+        let mut kernel = Kernel::new(&[1], 1 << 15, 7);
+        (0..2000).for_each(|_| kernel.tick());
+        (kernel.nasty.max_bytes, kernel.nasty.reads_until_gone) = (40_000, Some(reads));
+        let system = Simulated::new(kernel, Box::new(|_, _| {}));
+        let error = session(&system, options(), &Signals::default()).unwrap_err();
+        assert_eq!(error.exit_code(), 5, "{error}");
+        reading(&system).samples.len()
+    });
+    assert!(found[0] > 300 && found[1] > found[0] + 300, "samples after one and after two reads: {found:?}");
 }

@@ -41,6 +41,8 @@ pub struct Nasty {
     pub reads_until_drop: u32,
     /// What the kernel counts of points is overwritten before it can be copied.
     pub overtakes_counts: bool,
+    /// After this many reads of streams the device is gone.
+    pub reads_until_gone: Option<u32>,
     /// Its state does not say where the oldest record of a stream is.
     pub hides_oldest: bool,
     /// Every write of `ack` lines is refused; and how many were.
@@ -307,6 +309,11 @@ impl Kernel {
     }
 
     pub fn read(&mut self, stream: Stream, buffer: &mut [u8]) -> io::Result<usize> {
+        match &mut self.nasty.reads_until_gone {
+            Some(0) => self.is_gone = true,
+            Some(left) => *left -= 1,
+            None => {}
+        }
         if self.is_gone {
             return Err(io::Error::other("the device is gone"));
         }
