@@ -221,3 +221,46 @@ fn a_file_that_another_instance_writes_is_neither_opened_nor_renamed() {
     SampleFile::keep_older(&mut system, path).unwrap();
     assert!(is_there(&system, &format!("{OUTPUT}.old")) && !is_there(&system, OUTPUT));
 }
+
+#[test]
+fn a_file_that_is_moved_away_before_its_beginning_fits_on_the_disk_is_left_at_once() {
+    for is_copy in [false, true] {
+        let signals = Signals::default();
+        let system = world(1000, &signals);
+        let (mut own, hang_up) = (system.clone(), signals.clone());
+        let mut waits = 0;
+        system.0.borrow_mut().on_sleep = Box::new(move |disk| {
+            waits += 1;
+            if waits == 3 {
+                let file = disk.names.remove(Path::new(OUTPUT)).unwrap();
+                disk.names.insert(format!("{OUTPUT}.2").into(), file);
+                disk.room = usize::MAX;
+                if is_copy {
+                    let (bytes, copy) =
+                        (disk.bytes(Path::new(&format!("{OUTPUT}.1"))).to_vec(), disk.open(Path::new(OUTPUT)));
+                    disk.write(copy, 0, &bytes);
+                }
+                hang_up.reopen();
+            }
+            assert!(waits < 100, "the session does not go on");
+        });
+        let source = KprofDevice::open(&mut own, Path::new(SCHEME)).unwrap();
+        let mut session = Session::open(&mut own, source, options(), signals.clone()).unwrap();
+        let mut rounds = 0;
+        let each_round = |_: &_, _: &_| {
+            rounds += 1;
+            if rounds == 10 {
+                let disk = &mut system.0.borrow_mut().disk;
+                let file = disk.names.remove(Path::new(OUTPUT)).unwrap();
+                disk.names.insert(format!("{OUTPUT}.1").into(), file);
+                disk.room = 0;
+                signals.reopen();
+            }
+            rounds < 20
+        };
+        session.run(each_round).unwrap();
+        exactly_once(&system, &reading(&system)).unwrap();
+        let headers = read(&[system.file(OUTPUT)]).headers;
+        assert_eq!((headers, system.file(&format!("{OUTPUT}.2")).len()), (1, 0), "a copy is there: {is_copy}");
+    }
+}

@@ -62,33 +62,34 @@ fn a_session_waits_a_second_and_half_of_it_if_somebody_watches() {
     assert_eq!(waited(Options { is_recording: true, ..options() }), [100]);
 }
 
-/// Puts records of the greatest length into a ring, this many words in all.
-fn put_words(kernel: &mut Kernel, cpu: u32, words: usize) {
-    let first = Header { kind: Kind::Sample, words: MAX_WORDS as u16 }.encode();
-    for _ in 0..words / MAX_WORDS {
-        let rest = vec![5; MAX_WORDS - 5];
+/// Puts records of this length into a ring, as many as these words have room for.
+fn put_words(kernel: &mut Kernel, cpu: u32, words: usize, length: usize) {
+    let first = Header { kind: Kind::Sample, words: length as u16 }.encode();
+    for _ in 0..words / length {
+        let rest = vec![5; length - 5];
         let ring = kernel.rings.get_mut(&cpu).unwrap();
-        assert!(ring.put(MAX_WORDS, |position| [&[first, position, 1, 1, 1][..], &rest].concat()));
+        assert!(ring.put(length, |position| [&[first, position, 1, 1, 1][..], &rest].concat()));
     }
 }
 
 #[test]
 fn rounds_are_bounded_reach_every_cpu_and_follow_each_other_until_all_is_read() {
     // Many CPUs; a bound of the file, which makes rounds smaller; one CPU whose ring is larger than what is read at once.
-    for (cpus, ring_words, max_bytes, round_bytes, read_bytes) in [
-        (12, 1 << 15, None, 1 << 20, 256 << 10),
-        (12, 1 << 15, Some(1 << 20), 128 << 10, 128 << 10),
-        (1, 1 << 17, None, 1 << 20, 256 << 10),
+    for (cpus, ring_words, kernel_bytes, max_bytes, round_bytes, read_bytes) in [
+        (12, 1 << 15, 0, None, 1 << 20, 256 << 10),
+        (12, 1 << 15, 0, Some(1 << 20), 128 << 10, 128 << 10),
+        (1, 1 << 17, 200_000, None, 1 << 20, 256 << 10),
+        (1, 1 << 17, 32 << 10, None, 1 << 20, 256 << 10),
     ] {
         let cpus: Vec<u32> = (0..cpus).collect();
         let mut kernel = Kernel::new(&cpus, ring_words, 7);
-        kernel.nasty.max_bytes = 200_000;
+        kernel.nasty.max_bytes = kernel_bytes;
         let system = Simulated::new(kernel, Box::new(|_, _| {}));
         let mut own = system.clone();
         let source = KprofDevice::open(&mut own, Path::new(SCHEME)).unwrap();
         let plan = Options { max_bytes, keep_files: 100, ..options() };
         let mut session = Session::open(&mut own, source, plan, Signals::default()).unwrap();
-        cpus.iter().for_each(|cpu| put_words(&mut system.0.borrow_mut().kernel, *cpu, ring_words as usize));
+        cpus.iter().for_each(|cpu| put_words(&mut system.0.borrow_mut().kernel, *cpu, ring_words as usize, 900));
         let (mut rounds, mut read) = (0, vec![0; cpus.len()]);
         let each_round = |_: &_, _: &_| {
             let kernel = &mut system.0.borrow_mut().kernel;
@@ -103,7 +104,7 @@ fn rounds_are_bounded_reach_every_cpu_and_follow_each_other_until_all_is_read() 
                 assert!(kernel.waits.is_empty(), "it has waited after round {rounds}, although there is more");
                 for cpu in &cpus {
                     let ring = &kernel.rings[cpu];
-                    put_words(kernel, *cpu, (ring.capacity - (ring.head - ring.tail)) as usize);
+                    put_words(kernel, *cpu, (ring.capacity - (ring.head - ring.tail)) as usize, 900);
                 }
             }
             if rounds == 20 {
@@ -122,8 +123,8 @@ fn a_reader_of_copies_waits_until_a_quarter_of_a_ring_is_there() {
     let on_pause = move |kernel: &mut Kernel, pause| {
         match pause {
             ..5 => {}
-            5..10 => put_words(kernel, 1, 1 << 11),
-            10..15 => put_words(kernel, 1, 1 << 12),
+            5..10 => put_words(kernel, 1, 1 << 11, MAX_WORDS),
+            10..15 => put_words(kernel, 1, 1 << 12, MAX_WORDS),
             _ => stopper.stop(),
         }
         // The other reader has got them.
@@ -152,4 +153,17 @@ fn what_was_read_before_a_source_went_away_is_in_the_file() {
         reading(&system).samples.len()
     });
     assert!(found[0] > 300 && found[1] > found[0] + 300, "samples after one and after two reads: {found:?}");
+}
+
+#[test]
+fn all_names_are_read_in_a_round_however_small_rounds_are() {
+    let mut kernel = Kernel::new(&[1], 1 << 15, 7);
+    (1..=2000).for_each(|id| kernel.name(id, format!("task {id} #%").into_bytes()));
+    (0..20).for_each(|_| kernel.tick_without_names());
+    assert!(kernel.meta.head * 8 > 100_000, "more than a round of this session");
+    let signals = Signals::default();
+    signals.stop();
+    let system = Simulated::new(kernel, Box::new(|_, _| {}));
+    session(&system, Options { max_bytes: Some(64 << 10), keep_files: 100, ..options() }, &signals).unwrap();
+    exactly_once(&system, &reading(&system)).unwrap();
 }
