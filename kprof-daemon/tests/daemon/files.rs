@@ -123,6 +123,7 @@ fn a_fast_receiver_gets_every_line_of_the_file() {
     }
     let file = system.file(OUTPUT);
     assert!(text.ends_with(&file), "the stream ends as the file does");
+    assert_eq!(totals.bytes, file.len() as u64);
     assert_eq!(totals.live as usize, lines.len());
 }
 

@@ -264,3 +264,35 @@ fn a_file_that_is_moved_away_before_its_beginning_fits_on_the_disk_is_left_at_on
         assert_eq!((headers, system.file(&format!("{OUTPUT}.2")).len()), (1, 0), "a copy is there: {is_copy}");
     }
 }
+
+#[test]
+fn a_file_that_was_truncated_to_a_part_goes_on_after_its_last_whole_piece() {
+    for form in [Form::Text, Form::Binary] {
+        let signals = Signals::default();
+        let system = world(1000, &signals);
+        let mut own = system.clone();
+        let source = KprofDevice::open(&mut own, Path::new(SCHEME)).unwrap();
+        let mut session = Session::open(&mut own, source, Options { form, ..options() }, signals).unwrap();
+        let (mut rounds, mut kept) = (0, Vec::new());
+        let each_round = |_: &_, _: &_| {
+            rounds += 1;
+            if rounds == 20 {
+                kept = system.file(OUTPUT);
+                kept.truncate(kept.len() / 2);
+                let disk = &mut system.0.borrow_mut().disk;
+                let file = disk.open(Path::new(OUTPUT));
+                disk.truncate(file, kept.len());
+            }
+            rounds < 40
+        };
+        session.run(each_round).unwrap_or_else(|error| panic!("{form:?}: {error}"));
+        let file = system.file(OUTPUT);
+        let whole = file.iter().zip(&kept).take_while(|(now, before)| now == before).count();
+        assert!(whole > kept.len() / 2, "{form:?}: {whole} of {} bytes are left", kept.len());
+        let text = if form == Form::Binary { text_of_binary(&file) } else { file };
+        let reading = read(&[text]);
+        assert_eq!((reading.headers, reading.void_batches), (2, 0), "{form:?}");
+        let last = reading.samples.iter().map(|((_, tsc), ..)| *tsc).max();
+        assert_eq!(last, system.0.borrow().kernel.ledger.keys().map(|(_, tsc)| *tsc).max(), "{form:?}");
+    }
+}

@@ -7,9 +7,12 @@ use crate::support;
 
 use kprof_daemon::drain_loop::{Options, Session};
 use kprof_daemon::signals::Signals;
+use kprof_daemon::source::Stream;
 use kprof_daemon::source::kprof_device::KprofDevice;
 use kprof_format::record::{Header, Kind, MAX_WORDS};
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use support::kernel::Kernel;
 use support::scenario::{OUTPUT, exactly_once, options, reading, session};
 use support::system::{SCHEME, Simulated};
@@ -74,7 +77,7 @@ fn put_words(kernel: &mut Kernel, cpu: u32, words: usize, length: usize) {
 
 #[test]
 fn rounds_are_bounded_reach_every_cpu_and_follow_each_other_until_all_is_read() {
-    // Many CPUs; a bound of the file, which makes rounds smaller; one CPU whose ring is larger than what is read at once.
+    // Many CPUs; a bound of the file, which makes rounds smaller; one CPU with a ring larger than what is read at once.
     for (cpus, ring_words, kernel_bytes, max_bytes, round_bytes, read_bytes) in [
         (12, 1 << 15, 0, None, 1 << 20, 256 << 10),
         (12, 1 << 15, 0, Some(1 << 20), 128 << 10, 128 << 10),
@@ -166,4 +169,24 @@ fn all_names_are_read_in_a_round_however_small_rounds_are() {
     let system = Simulated::new(kernel, Box::new(|_, _| {}));
     session(&system, Options { max_bytes: Some(64 << 10), keep_files: 100, ..options() }, &signals).unwrap();
     exactly_once(&system, &reading(&system)).unwrap();
+}
+
+#[test]
+fn the_meta_stream_is_read_only_if_it_has_something_new() {
+    let signals = Signals::default();
+    let stopper = signals.clone();
+    let mut kernel = Kernel::new(&[1], 1 << 13, 7);
+    kernel.name(1, b"task 1 #%".to_vec());
+    let on_pause = move |kernel: &mut Kernel, pause| match pause {
+        ..10 => kernel.tick_without_names(),
+        _ => stopper.stop(),
+    };
+    let system = Simulated::new(kernel, Box::new(on_pause));
+    let reads = Rc::new(Cell::new(0));
+    let count = Rc::clone(&reads);
+    system.0.borrow_mut().on_read =
+        Box::new(move |stream, _| count.set(count.get() + u32::from(stream == Stream::Meta)));
+    session(&system, options(), &signals).unwrap();
+    exactly_once(&system, &reading(&system)).unwrap();
+    assert_eq!(reads.get(), 1, "reads of the meta stream");
 }
