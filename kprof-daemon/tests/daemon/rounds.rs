@@ -120,6 +120,28 @@ fn rounds_are_bounded_reach_every_cpu_and_follow_each_other_until_all_is_read() 
 }
 
 #[test]
+fn a_round_that_ends_before_the_last_cpu_is_followed_by_another_at_once() {
+    let cpus: Vec<u32> = (0..12).collect();
+    let system = Simulated::new(Kernel::new(&cpus, 1 << 15, 7), Box::new(|_, _| {}));
+    // So little that no read leaves something, and in all more than a round of this session reads.
+    cpus.iter().for_each(|cpu| put_words(&mut system.0.borrow_mut().kernel, *cpu, 2 * MAX_WORDS, MAX_WORDS));
+    let mut own = system.clone();
+    let source = KprofDevice::open(&mut own, Path::new(SCHEME)).unwrap();
+    let plan = Options { max_bytes: Some(1 << 20), keep_files: 100, ..options() };
+    let mut session = Session::open(&mut own, source, plan, Signals::default()).unwrap();
+    let mut rounds = 0;
+    let each_round = |_: &_, _: &_| {
+        let kernel = &system.0.borrow().kernel;
+        rounds += 1;
+        let left = kernel.rings.values().filter(|ring| ring.tail < ring.head).count();
+        assert!((rounds == 1) == (left > 0), "{left} CPUs are left after round {rounds}");
+        assert!(kernel.waits.is_empty());
+        rounds < 2
+    };
+    session.run(each_round).unwrap();
+}
+
+#[test]
 fn a_reader_of_copies_waits_until_a_quarter_of_a_ring_is_there() {
     let signals = Signals::default();
     let stopper = signals.clone();
