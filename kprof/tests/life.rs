@@ -8,8 +8,8 @@ use array_kernel::*;
 use core::ops::Range;
 use kprof::format::record::{Header, Kind};
 use kprof::{
-    BadMemory, CommandError, Config, CountedEvent, CpuSet, CpuSlot, InitError, Kernel, Mode, Profiler, RegisterError,
-    Setup, StateError, Task, Trigger,
+    BadMemory, CommandError, Config, CountedEvent, CpuSet, CpuSlot, InitError, Kernel, Mode, Outcome, Profiler,
+    RegisterError, Setup, StateError, Task, Trigger,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -179,8 +179,6 @@ fn a_mode_is_not_changed_while_a_tick_is_on_its_way() {
     slots[1].raise_tick();
     let ctl = profiler.open_control(1);
     let pending = |error: kprof::ControlError| matches!(error.reason, CommandError::Change(StateError::Pending { .. }));
-    assert!(pending(ctl.write(b"mode drop").unwrap_err()));
-    assert_eq!(control(profiler)["state"], "running", "the change was given up, so sampling goes on");
     assert!(pending(ctl.write(b"stop").unwrap_err()));
     assert_eq!(control(profiler)["state"], "stopped", "no more ticks are sent all the same");
     assert!(pending(ctl.write(b"mode drop").unwrap_err()));
@@ -189,6 +187,53 @@ fn a_mode_is_not_changed_while_a_tick_is_on_its_way() {
     profiler.on_nmi(&token(), &registers());
     ctl.write(b"mode drop").unwrap();
     assert_eq!(control(profiler)["mode"], "drop");
+}
+
+/// A machine with three samples that a daemon has claimed.
+fn claimed(config: Config) -> (Machine, Daemon) {
+    let (profiler, slots) = fresh(Config { running: true, ..config });
+    let daemon = Daemon::claim(profiler, 1);
+    for _ in 0..3 {
+        slots[1].raise_tick();
+        assert_eq!(profiler.on_nmi(&token(), &registers()), Outcome::Sampled);
+    }
+    ((profiler, slots), daemon)
+}
+
+#[test]
+fn acknowledgements_with_a_change_own_their_streams_too() {
+    let ((profiler, _), daemon) = claimed(Config::new());
+    let mut refused = None;
+    let read = daemon.stream.read_to(4096, &mut [], &mut |_, _| {
+        refused = Some(daemon.ctl.write(b"hz 77\nack 1 8").unwrap_err());
+        true
+    });
+    assert_eq!(read, Ok(3 * 64));
+    let refused = refused.expect("records were passed");
+    assert_eq!((refused.line, refused.reason), (2, CommandError::State("somebody is reading that stream right now")));
+    assert_ne!(control(profiler)["hz"], "77");
+    // A change of mode owns all streams, so its acknowledgements wait for nobody: with this clock for half a minute.
+    let ((profiler, _), daemon) = claimed(Config { tsc_hz: 100_000_000_000, ..Config::new() });
+    assert_eq!(daemon.stream.read(&mut [0; 4096]), Ok(3 * 64));
+    let begin = std::time::Instant::now();
+    daemon.ctl.write(b"ack 1 24\nmode overwrite").unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    assert_eq!((counter(profiler, "delivered"), control(profiler)["mode"].as_str()), (3, "overwrite"));
+    // A write that ends a flight recorder may acknowledge what was freed before.
+    let (_, daemon) = claimed(Config { mode: Mode::Overwrite, ..Config::new() });
+    daemon.ctl.write(b"mode drop\nack 1 0").unwrap();
+}
+
+#[test]
+fn sampling_goes_on_after_a_change_of_mode_that_was_given_up() {
+    let (profiler, slots) = fresh(Config { running: true, ..Config::new() });
+    slots[1].raise_tick();
+    let refused = profiler.open_control(1).write(b"mode overwrite").unwrap_err().reason;
+    assert!(matches!(refused, CommandError::Change(StateError::Pending { cpu: 1, ticks: 1 })), "{refused:?}");
+    let begin = std::time::Instant::now();
+    while profiler.on_timer(&token(), &registers()).outcome != Outcome::Sampled {
+        assert!(begin.elapsed() < Duration::from_secs(30), "no tick is due any more");
+    }
 }
 
 #[test]

@@ -349,26 +349,6 @@ fn a_change_waits_for_the_owner_of_a_stream_only_if_another_one_moves_the_tail_f
 }
 
 #[test]
-fn acknowledgements_with_a_change_own_their_streams_too() {
-    let _alone = alone();
-    let machine = with(Config { running: true, ..Config::new() });
-    let daemon = Daemon::claim(machine.0, 1);
-    (0..3).for_each(|_| tick(machine));
-    let mut refused = None;
-    let read = daemon.stream.read_to(4096, &mut [], &mut |_, _| {
-        refused = Some(daemon.ctl.write(b"hz 77\nack 1 8").unwrap_err());
-        true
-    });
-    assert_eq!(read, Ok(3 * 64));
-    let refused = refused.expect("records were passed");
-    assert_eq!((refused.line, refused.reason), (2, CommandError::State("somebody is reading that stream right now")));
-    assert_ne!(control(machine.0)["hz"], "77");
-    // A change of mode owns all streams.
-    daemon.ctl.write(b"ack 1 24\nmode overwrite").unwrap();
-    assert_eq!((counter(machine.0, "delivered"), control(machine.0)["mode"].as_str()), (3, "overwrite"));
-}
-
-#[test]
 #[cfg_attr(miri, ignore = "threads that wait for each other: minutes; the sanitizers see them")]
 fn a_claim_that_begins_while_the_last_one_is_still_read_begins_with_the_oldest_record() {
     let _alone = alone();

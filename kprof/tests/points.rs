@@ -87,6 +87,21 @@ fn a_point_counts_from_its_command_on_by_cpu_and_weight() {
 }
 
 #[test]
+fn what_was_asked_of_a_point_is_told_in_the_meta_stream() {
+    let _alone = alone();
+    let (profiler, told) = (fresh(), point("told.here"));
+    profiler.hit(told, 1);
+    let daemon = Daemon::claim(profiler, 1);
+    let mut buffer = vec![0; 64 * 1024];
+    daemon.meta.read(&mut buffer).unwrap();
+    ctl(profiler, "event told.here count");
+    let bytes = daemon.meta.read(&mut buffer).unwrap();
+    let text = String::from_utf8_lossy(&buffer[..bytes]);
+    assert!(text.contains("event told.here count"), "the setting: {text:?}");
+    assert!(text.contains("ns told.here count"), "the point: {text:?}");
+}
+
+#[test]
 fn a_choice_made_before_the_first_hit_is_in_force_for_it_and_the_newest_one_counts() {
     let _alone = alone();
     let (profiler, read, write) = (fresh(), point("choice.read"), point("choice.write"));

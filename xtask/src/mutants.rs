@@ -110,6 +110,7 @@ const KPROF_STAGES: [&[&str]; 3] = [
         "--test=copies",
         "--test=every_instruction",
         "--test=halted",
+        "--test=heap",
         "--test=ipi",
         "--test=lockup",
         "--test=nested",

@@ -9,6 +9,8 @@
 
 mod close;
 mod lines;
+#[cfg(test)]
+mod tests;
 mod text;
 mod write;
 

@@ -7,6 +7,8 @@
 
 mod lines;
 mod lockup;
+#[cfg(test)]
+mod tests;
 
 use crate::control::{each_setting, for_each_counter};
 use crate::errors::{ExportError, StreamName};
