@@ -54,6 +54,27 @@ fn what_is_exported_is_whole_named_and_freed_and_a_panic_frees_nothing() {
     assert!(sequences.windows(2).all(|pair| pair[1] == pair[0] + 1) && sequences[0] > 15, "{sequences:?}");
 }
 
+#[test]
+fn the_header_and_each_meta_record_are_exported_once() {
+    let (profiler, slots) = machine();
+    set_up(profiler, slots, Config::new());
+    let export = || {
+        let mut log = String::new();
+        profiler.export(&mut log).unwrap();
+        let lines = lines(&log);
+        let count = |begins: &str| lines.iter().filter(|line| line.starts_with(begins)).count();
+        let marks: Vec<String> = lines.iter().filter(|line| line.starts_with("# mark ")).cloned().collect();
+        (count("# kprof-profile "), count("# batch cpu=meta "), marks)
+    };
+    profiler.mark("first");
+    let (headers, batches, marks) = export();
+    assert!((headers, batches, marks.len()) == (1, 1, 1) && marks[0].ends_with(" name=first"), "{marks:?}");
+    profiler.mark("second");
+    let (headers, batches, marks) = export();
+    assert!((headers, batches, marks.len()) == (0, 1, 1) && marks[0].ends_with(" name=second"), "{marks:?}");
+    assert_eq!(export(), (0, 0, Vec::new()));
+}
+
 /// A sink that knows how deep the stack is where it is called.
 struct Depth {
     lowest: usize,
