@@ -26,24 +26,20 @@ fn tick((profiler, slots): Machine) {
     assert_ne!(profiler.on_nmi(&token(), &registers()), Outcome::Foreign);
 }
 
-/// A sink that calls `happens` at the first text that contains `at`.
+/// A sink that calls `happens` as soon as its text contains `at`.
 struct Between<F: FnMut()> {
     at: &'static str,
     happens: Option<F>,
-    /// The line so far: it comes in pieces.
-    line: String,
+    text: String,
 }
 
 impl<F: FnMut()> Write for Between<F> {
     fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        self.line.push_str(text);
-        if self.line.contains(self.at)
+        self.text.push_str(text);
+        if self.text.contains(self.at)
             && let Some(mut happens) = self.happens.take()
         {
             happens();
-        }
-        if text.ends_with('\n') {
-            self.line.clear();
         }
         Ok(())
     }
@@ -298,7 +294,7 @@ fn an_export_and_a_claim_exclude_each_other() {
     let sink = &mut Between {
         at: "batch cpu=1",
         happens: Some(|| refused = Some(profiler.open_control(1).write(b"protocol 1").unwrap_err().reason)),
-        line: String::new(),
+        text: String::new(),
     };
     profiler.export(sink).unwrap();
     assert_eq!(refused, Some(CommandError::Change(StateError::StreamBusy(StreamName::Cpu(1)))));
@@ -320,12 +316,26 @@ fn an_export_and_a_claim_exclude_each_other() {
     assert_eq!(profiler.export(&mut Broken), Err(ExportError::Sink));
 }
 
+#[test]
+fn what_is_recorded_during_an_export_is_in_the_next_one() {
+    let _alone = alone();
+    let machine = with(running());
+    let profiler = machine.0;
+    tick(machine);
+    let mut samples = Between { at: "batch cpu=1", happens: Some(|| tick(machine)), text: String::new() };
+    profiler.export_last(&mut samples, 8).unwrap();
+    assert!(samples.text.contains("# end cpu=1 to=8 samples=1\n"), "{}", samples.text);
+    let mut marks = Between { at: "batch cpu=meta", happens: Some(|| profiler.mark("late")), text: String::new() };
+    profiler.export_last(&mut marks, 8).unwrap();
+    assert!(!marks.text.contains("name=late"), "{}", marks.text);
+}
+
 /// What a write to ctl answers while CPU 1 is exported.
 fn during_export(machine: Machine, commands: &str) -> Result<(), CommandError> {
     tick(machine);
     let mut result = None;
     let happens = Some(|| result = Some(machine.0.open_control(1).write(commands.as_bytes()).map(drop)));
-    machine.0.export(&mut Between { at: "batch cpu=1", happens, line: String::new() }).unwrap();
+    machine.0.export(&mut Between { at: "batch cpu=1", happens, text: String::new() }).unwrap();
     result.expect("the sample was exported").map_err(|error| error.reason)
 }
 

@@ -127,8 +127,6 @@ const KPROF_STAGES: [&[&str]; 3] = [
 ];
 /// Cases of the model of the account, of 400 steps each.
 const CASES: &str = "80";
-/// Seconds until tests that do not end are ended.
-const TIME_LIMIT_S: &str = "60";
 
 impl Arguments {
     /// The arguments of cargo-mutants that choose what is changed.
@@ -169,7 +167,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         };
         let stage_output = output.join(format!("stage-{}", stage + 1));
         let mut command = Command::new(&program);
-        command.args(["mutants", "--package", package.name(), "--timeout", TIME_LIMIT_S, "--colors", "never"]);
+        command.args(["mutants", "--package", package.name(), "--colors", "never"]);
         // Files of unit tests, which cargo-mutants knows by `cfg(test)` alone.
         command.args(["--exclude", "**/tests.rs", "--exclude", "**/tests/**"]);
         // Not after `--`: arguments there choose what runs, and all tests of the package are compiled for each change.

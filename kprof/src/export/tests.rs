@@ -6,6 +6,7 @@
 use super::*;
 use crate::format::line::{Hex, Name, Range};
 use crate::format::marker::{Marker, TruncationReason};
+use crate::format::point::PointState;
 use crate::format::record::{MAX_WORDS, NO_TASK};
 use crate::format::serial;
 use crate::ring::tests::ring_of;
@@ -102,4 +103,14 @@ fn a_sample_is_whole_or_marked_as_truncated() {
         let expected: String = kept.map(|word| format!(" {word:x}")).collect();
         assert_eq!(lines, [format!("id7 1 55{expected}")], "{words} words");
     }
+}
+
+#[test]
+fn the_end_of_a_batch_of_events_says_how_many_there_are() {
+    let ring = ring_of(MAX_WORDS);
+    for tsc in 1..4 {
+        put(&ring, Kind::Event, &[ring.head(), 1, tsc, 7, 10, PointState::Record.encode(), 0x1000]);
+    }
+    let lines = written(None, |lines| assert_eq!(export_events(lines, 1, &ring, 0, ring.head()), Ok(3)));
+    assert!(lines.len() == 5 && lines[4].ends_with(" samples=3"), "{lines:#?}");
 }
