@@ -108,6 +108,9 @@ fn check_known_words(ring: &Ring, end: u64) {
         let known = (ring.reserve::<8, 8>(more).is_some(), ring.reserve_after::<8>(more).is_some());
         assert_eq!(known, (is_known, is_known), "{more} words after {head}");
     }
+    for (more, rounds) in [(0, 1), (7, 1), (8, 2), (24, 4)] {
+        assert_eq!(ring.reserve::<8, 8>(more).unwrap().1.rounds(8).len(), rounds, "{more} more words");
+    }
     let (at, reservation) = ring.reserve::<8, 8>(0).unwrap();
     let (first, places) = ring.reserve_after::<8>(3).unwrap();
     let address = reservation.header().as_ptr().addr();
