@@ -121,6 +121,39 @@ fn copies_are_what_the_claimant_gets_and_it_notices_nothing() {
 }
 
 #[test]
+fn meta_records_that_were_overwritten_before_they_were_copied_count_as_lost_for_the_copies_alone() {
+    let _alone = alone();
+    let machine = running(Config::new());
+    let daemon = Daemon::claim(machine.0, 10);
+    let read = |file: &StreamFile| {
+        let mut buffer = vec![0; 8192];
+        let bytes = file.read(&mut buffer).unwrap();
+        records(&buffer[..bytes])
+    };
+    let read_and_acknowledge = || {
+        let records = read(&daemon.meta);
+        let (position, last) = records.last_key_value().expect("something was written");
+        daemon.ctl.write(format!("ack meta {}", position + last.len() as u64).as_bytes()).unwrap();
+        records.len()
+    };
+    read_and_acknowledge();
+    let recorder = Recorder::new(machine.0, 20);
+    // Several laps of the meta ring. The claimant reads all, the copies none.
+    let mut written = 0;
+    for number in 0..400 {
+        machine.0.mark(&format!("mark {number}"));
+        if number % 20 == 0 {
+            written += read_and_acknowledge();
+        }
+    }
+    written += read(&daemon.meta).len();
+    let copied = read(&recorder.meta).len();
+    let lost = |account: HashMap<String, String>| account["meta.lost"].parse::<usize>().unwrap();
+    assert_eq!((lost(control(machine.0)), lost(recorder.account())), (0, written - copied));
+    assert!(written > 400 && copied < 200, "{copied} of {written}");
+}
+
+#[test]
 fn what_the_claimant_has_freed_is_copied_until_it_is_overwritten() {
     let _alone = alone();
     let machine = running(Config::new());
