@@ -2,9 +2,11 @@
 # the records was copied first. The next read gets all of them.
 . /etc/ctl.sh
 echo "hz 5000" > $ctl
-dd bs=4k < /scheme/zero > /scheme/null 2> /dev/null &
-work=$!
+for cpu in 1 2 3; do
+    dd bs=4k < /scheme/zero > /scheme/null 2> /dev/null &
+    eval "work$cpu=$!"
+done
 bad-buffer || exit 1
-kill $work
+kill $work1 $work2 $work3
 set -- $(sed -n "s/^cpu.1.\(recorded\|delivered\|in-ring\) //p" $ctl)
 [ $# = 3 ] && [ $1 = $2 ] && [ $3 = 0 ] || { grep ^cpu.1 $ctl; exit 2; }
