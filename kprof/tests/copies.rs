@@ -50,9 +50,7 @@ impl Recorder {
 
     /// One read: each record by its position.
     fn read(&self) -> Result<BTreeMap<u64, Vec<u64>>, ReadError> {
-        let mut buffer = vec![0; 8 * RING_WORDS];
-        let bytes = self.stream.read(&mut buffer)?;
-        let records = records(&buffer[..bytes]);
+        let records = read(&self.stream)?;
         let ends = records.iter().map(|(position, record)| position + record.len() as u64);
         assert!(ends.zip(records.keys().skip(1)).all(|(end, next)| end == *next), "no gap within a read");
         Ok(records)
@@ -68,6 +66,19 @@ impl Recorder {
     fn counter(&self, name: &str) -> u64 {
         self.account()[&format!("cpu.1.{name}")].parse().unwrap()
     }
+}
+
+/// One read of a stream: each record by its position.
+fn read(file: &StreamFile) -> Result<BTreeMap<u64, Vec<u64>>, ReadError> {
+    let mut buffer = vec![0; 8 * RING_WORDS];
+    let bytes = file.read(&mut buffer)?;
+    Ok(records(&buffer[..bytes]))
+}
+
+/// Acknowledges these records of the meta stream. They must not be none.
+fn acknowledge_meta(daemon: &Daemon, records: &BTreeMap<u64, Vec<u64>>) {
+    let (position, last) = records.last_key_value().expect("something was read");
+    daemon.ctl.write(format!("ack meta {}", position + last.len() as u64).as_bytes()).unwrap();
 }
 
 /// The records of one read by their positions.
@@ -125,15 +136,9 @@ fn meta_records_that_were_overwritten_before_they_were_copied_count_as_lost_for_
     let _alone = alone();
     let machine = running(Config::new());
     let daemon = Daemon::claim(machine.0, 10);
-    let read = |file: &StreamFile| {
-        let mut buffer = vec![0; 8192];
-        let bytes = file.read(&mut buffer).unwrap();
-        records(&buffer[..bytes])
-    };
     let read_and_acknowledge = || {
-        let records = read(&daemon.meta);
-        let (position, last) = records.last_key_value().expect("something was written");
-        daemon.ctl.write(format!("ack meta {}", position + last.len() as u64).as_bytes()).unwrap();
+        let records = read(&daemon.meta).unwrap();
+        acknowledge_meta(&daemon, &records);
         records.len()
     };
     read_and_acknowledge();
@@ -146,8 +151,8 @@ fn meta_records_that_were_overwritten_before_they_were_copied_count_as_lost_for_
             written += read_and_acknowledge();
         }
     }
-    written += read(&daemon.meta).len();
-    let copied = read(&recorder.meta).len();
+    written += read(&daemon.meta).unwrap().len();
+    let copied = read(&recorder.meta).unwrap().len();
     let lost = |account: HashMap<String, String>| account["meta.lost"].parse::<usize>().unwrap();
     assert_eq!((lost(control(machine.0)), lost(recorder.account())), (0, written - copied));
     assert!(written > 400 && copied < 200, "{copied} of {written}");
@@ -267,26 +272,25 @@ fn names_and_settings_are_repeated_and_marks_are_not() {
     let _alone = alone();
     let machine = running(Config::new());
     let daemon = Daemon::claim(machine.0, 10);
-    let meta = |file: &StreamFile| {
-        let mut buffer = vec![0; 8192];
-        let bytes = file.read(&mut buffer).unwrap();
+    let texts = |records: &BTreeMap<u64, Vec<u64>>| {
         let text = |record: &Vec<u64>| {
             let bytes: Vec<u8> = record[8..].iter().flat_map(|word| word.to_le_bytes()).collect();
             let text = String::from_utf8(bytes[..record[7] as usize].to_vec()).unwrap();
             (Header::decode(record[0]).unwrap().kind, text)
         };
-        (bytes as u64 / 8, records(&buffer[..bytes]).values().map(text).collect::<Vec<_>>())
+        records.values().map(text).collect::<Vec<_>>()
     };
     machine.0.mark("early");
-    let (end, first) = meta(&daemon.meta);
-    daemon.ctl.write(format!("ack meta {end}").as_bytes()).unwrap();
+    let records = read(&daemon.meta).unwrap();
+    acknowledge_meta(&daemon, &records);
+    let first = texts(&records);
     assert!(first.contains(&(Kind::Mark, "early".into())));
     let recorder = Recorder::new(machine.0, 20);
     machine.0.task_name(7, "alive");
     machine.0.mark("late");
-    let (_, copied) = meta(&recorder.meta);
-    assert_eq!(meta(&recorder.meta).1, []);
-    assert_eq!(meta(&daemon.meta).1, copied, "the claimant gets the same");
+    let copied = texts(&read(&recorder.meta).unwrap());
+    assert_eq!(texts(&read(&recorder.meta).unwrap()), []);
+    assert_eq!(texts(&read(&daemon.meta).unwrap()), copied, "the claimant gets the same");
     for (kind, text) in [(Kind::TaskName, "alive"), (Kind::Setting, "hz 1000"), (Kind::Mark, "late")] {
         assert_eq!(copied.iter().filter(|record| **record == (kind, text.into())).count(), 1, "{text}");
     }

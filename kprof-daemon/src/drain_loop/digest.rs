@@ -137,7 +137,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
                     Kind::Image | Kind::Mark | Kind::Setting | Kind::PointValues => {
                         self.composer.meta(meta);
                     }
-                    // These are items of their own.
+                    // A sample and a hit are items of their own, so no meta record has these kinds.
                     Kind::Sample | Kind::SnapshotSample | Kind::Event => {}
                 },
                 (Item::Skipped(skipped), _) => {

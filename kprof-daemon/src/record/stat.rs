@@ -202,15 +202,14 @@ fn write_tasks(out: &mut impl Write, runs: &[Run]) -> io::Result<()> {
     for (name, counts) in table.iter().take(MAX_TASKS) {
         writeln!(out, "{}  {name}", counts.map(|count| format!("{count:>18}")).concat())?;
     }
-    match table.len().saturating_sub(MAX_TASKS) {
-        0 => {}
-        more => writeln!(out, "and {more} tasks with fewer events")?,
+    if table.len() > MAX_TASKS {
+        writeln!(out, "and {} tasks with fewer events", table.len() - MAX_TASKS)?;
     }
     // As for points: what another program read, or the kernel overwrote, may have had more of these counts.
-    match runs.iter().all(|run| run.points.is_some()) {
-        true => Ok(()),
-        false => writeln!(out, "these may be too low: a part of what the kernel counts was not read here"),
+    if runs.iter().any(|run| run.points.is_none()) {
+        writeln!(out, "these may be too low: a part of what the kernel counts was not read here")?;
     }
+    Ok(())
 }
 
 /// What `-I` prints: what was counted in each interval.

@@ -11,21 +11,8 @@ use kprof_daemon::write::compose::Form;
 use kprof_format::chunk::Chunk;
 use kprof_format::serial;
 use std::path::Path;
-use support::kernel::Kernel;
-use support::scenario::{OUTPUT, exactly_once, options, reading, session};
+use support::scenario::{OUTPUT, exactly_once, options, reading, session, world};
 use support::system::Simulated;
-
-/// A simulated system with some ticks in each of `pauses` pauses. Then the session ends.
-fn world(pauses: u64, signals: &Signals) -> Simulated {
-    let signals = signals.clone();
-    let on_pause = move |kernel: &mut Kernel, pause: u64| {
-        if pause > pauses {
-            return signals.stop();
-        }
-        (0..kernel.random.below(6)).for_each(|_| kernel.tick());
-    };
-    Simulated::new(Kernel::new(&[1, 2], 1 << 14, 12), Box::new(on_pause))
-}
 
 fn run(system: &Simulated, options: Options, signals: &Signals) -> Totals {
     let totals = session(system, options, signals).unwrap();

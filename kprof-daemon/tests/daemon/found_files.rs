@@ -16,24 +16,11 @@ use kprof_daemon::write::sample_file::SampleFile;
 use kprof_format::chunk::{Chunk, ChunkKind};
 use std::io;
 use std::path::Path;
-use support::kernel::Kernel;
 use support::reader::{read, text_of_binary};
-use support::scenario::{OUTPUT, exactly_once, options, reading, session};
+use support::scenario::{OUTPUT, exactly_once, options, reading, session, world};
 use support::system::{SCHEME, Simulated};
 
 const HEADER: &[u8] = b"# kprof-profile 1\n# boot now\n";
-
-/// A simulated system with some ticks in each of `pauses` pauses. Then the session ends.
-fn world(pauses: u64, signals: &Signals) -> Simulated {
-    let signals = signals.clone();
-    let on_pause = move |kernel: &mut Kernel, pause: u64| {
-        if pause > pauses {
-            return signals.stop();
-        }
-        (0..kernel.random.below(6)).for_each(|_| kernel.tick());
-    };
-    Simulated::new(Kernel::new(&[1, 2], 1 << 14, 12), Box::new(on_pause))
-}
 
 /// Writes a file, in place of one with this name.
 fn put(system: &Simulated, path: &str, bytes: &[u8]) {

@@ -216,18 +216,14 @@ mod tests {
     use super::*;
     use crate::config::{Config, Setup};
     use crate::kernel::Outcome;
-    use core::mem::MaybeUninit;
-
-    fn memory() -> &'static mut [MaybeUninit<u64>] {
-        Box::leak(vec![MaybeUninit::uninit(); 1024].into_boxed_slice())
-    }
+    use crate::ring::tests::memory;
 
     fn shared(clock: Clock) -> &'static Shared {
         let shared: &'static Shared = Box::leak(Box::new(Shared::new()));
         let slots: &'static [CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
         let config = Config { tsc_hz: 1_000_000_000, text: (1, 2), clock, ..Config::new() };
-        crate::setup::init(shared, || Setup { slots, meta: memory(), config }).unwrap();
-        crate::setup::register(shared, 1, memory).unwrap();
+        crate::setup::init(shared, || Setup { slots, meta: memory(1024), config }).unwrap();
+        crate::setup::register(shared, 1, || memory(1024)).unwrap();
         shared
     }
 

@@ -19,6 +19,18 @@ pub fn options() -> Options {
     Options::new(OUTPUT)
 }
 
+/// A simulated system with some ticks in each of `pauses` pauses. Then the session ends.
+pub fn world(pauses: u64, signals: &Signals) -> Simulated {
+    let signals = signals.clone();
+    let on_pause = move |kernel: &mut Kernel, pause: u64| {
+        if pause > pauses {
+            return signals.stop();
+        }
+        (0..kernel.random.below(6)).for_each(|_| kernel.tick());
+    };
+    Simulated::new(Kernel::new(&[1, 2], 1 << 14, 12), Box::new(on_pause))
+}
+
 /// Runs one session until `signals` ends it, or until the first error.
 pub fn session(system: &Simulated, options: Options, signals: &Signals) -> Result<Totals, Error> {
     let mut system = system.clone();
