@@ -109,7 +109,7 @@ impl<K: Kernel> Instance<K> {
     /// and the number of words. `None`: the slow path writes all of them again.
     #[inline(always)]
     fn on_fast_path<'r, M: Memory>(&self, hit: &Hit<'_>, ring: &'r Ring, memory: M) -> Option<(&'r AtomicU64, usize)> {
-        let more = self.shared.live.fast_path_words.load(Ordering::Relaxed);
+        let more = self.shared.live.fast_path_rounds.get();
         let (head, reservation) = ring.reserve::<HEADER_PLACES, ROUND>(more)?;
         let header = reservation.header();
         header[1].store(head, Ordering::Relaxed);

@@ -30,7 +30,7 @@ use cell::PublishedCell;
 use format::record::Kind;
 use loom::sync::Arc;
 use loom::thread;
-use ring::{NoCopy, Ring, TailMover, Words};
+use ring::{NoCopy, Ring, Rounds, TailMover, Words};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 // The producer is the model's first thread. Loom only compares with the last access to an atomic. The producer loads
@@ -53,7 +53,7 @@ fn ring() -> Arc<Ring> {
 /// Writes the record `tag`, in which every word is the tag. As for most samples, it is written directly if there is a
 /// contiguous free range, otherwise word by word.
 fn put(ring: &Ring, tag: u64) -> bool {
-    if let Some((_, reservation)) = ring.reserve::<2, 4>(0) {
+    if let Some((_, reservation)) = ring.reserve::<2, 4>(Rounds::new(0)) {
         reservation
             .header()
             .iter()

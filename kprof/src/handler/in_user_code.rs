@@ -34,7 +34,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
             counters.user.add(1);
             return Some(Outcome::Filtered);
         }
-        let more = self.profiler.shared.live.fast_path_words.load(Ordering::Relaxed);
+        let more = self.profiler.shared.live.fast_path_rounds.get();
         let (head, reservation) = ring.reserve::<USER_HEADER_PLACES, ROUND>(more)?;
         let task = kernel.task();
         if task.idle || interrupts_off != 0 {

@@ -65,30 +65,36 @@ impl<K: Kernel> Instance<K> {
     /// Takes the tick, handles it, and leaves.
     #[inline(always)]
     fn tick<M: Memory>(&self, slot: &'static CpuSlot, at: &impl Interrupted, memory: M) -> Outcome {
-        // Each branch handles its result by itself: a result that both share would have to be tested again.
-        let number = if let Some(number) = progress::one(slot) {
-            progress::take_one(slot);
-            number
-        } else {
-            let Some(number) = progress::take_newest(slot) else { return leave(slot, without_tick(slot)) };
-            number
-        };
         let tick = Tick { profiler: self, slot, memory };
-        let is_measured = number.is_multiple_of(TICKS_A_MEASUREMENT);
-        // Ticks that found the CPU halted are sent and taken too, and no handler has counted them.
-        let number = number.wrapping_add(slot.sampler.halted.get());
-        if is_measured { measured(tick, number, at) } else { tick.sample(number, at, leave) }
+        match progress::one(slot) {
+            Some(number) if !number.is_multiple_of(TICKS_A_MEASUREMENT) => {
+                progress::take_one(slot);
+                tick.sample(with_halted(slot, number), at, leave)
+            }
+            _ => rare(tick, at),
+        }
     }
 }
 
-/// Handles a tick and measures what this costs.
+/// Handles a tick that is measured, or several at once, or none. (A separate function, which makes all calls that
+/// return: so the usual path does not have to align the stack.)
 #[inline(never)]
-fn measured<K: Kernel, M: Memory>(tick: Tick<'_, K, M>, number: u64, at: &impl Interrupted) -> Outcome {
-    let start = Start::now(tick.slot);
-    tick.sample(number, at, move |slot, outcome| {
-        start.end(slot);
+fn rare<K: Kernel, M: Memory>(tick: Tick<'_, K, M>, at: &impl Interrupted) -> Outcome {
+    let Some(number) = progress::take_newest(tick.slot) else { return leave(tick.slot, without_tick(tick.slot)) };
+    let start = number.is_multiple_of(TICKS_A_MEASUREMENT).then(|| Start::now(tick.slot));
+    tick.sample(with_halted(tick.slot, number), at, move |slot, outcome| {
+        if let Some(start) = start {
+            start.end(slot);
+        }
         leave(slot, outcome)
     })
+}
+
+/// The number of a tick among all that were sent to the CPU. Ticks that found the CPU halted are sent and taken too,
+/// and no handler has counted them.
+#[inline(always)]
+fn with_halted(slot: &CpuSlot, number: u64) -> u64 {
+    number.wrapping_add(slot.sampler.halted.get())
 }
 
 /// Enters the handler, takes the pending tick, and runs `work` with its number.

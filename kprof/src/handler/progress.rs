@@ -36,9 +36,11 @@ pub(super) fn enter(slot: &CpuSlot) -> bool {
 /// than one.
 #[inline(always)]
 pub(super) fn one(slot: &CpuSlot) -> Option<u64> {
-    let number = slot.handler.progress.seen().wrapping_add(1);
     // Acquire: sees what the sampler stored before it raised the number.
-    (slot.sampler.tick.load(Ordering::Acquire) == number).then_some(number)
+    let number = slot.sampler.tick.load(Ordering::Acquire);
+    // The word of a handler that has entered and whose next tick is this one.
+    let word = number.wrapping_mul(TICK).wrapping_sub(TICK - ENTERED);
+    (slot.handler.progress.0.get() == word).then_some(number)
 }
 
 /// Takes the tick that [`one`] has found. An NMI that arrived since then has left this tick to the handler.

@@ -49,7 +49,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         }
         // Contiguous space for the longest walk on the fast path, so that nothing needs to be checked during the walk.
         // In overwrite mode this is always `None`.
-        let more = self.profiler.shared.live.fast_path_words.load(Ordering::Relaxed);
+        let more = self.profiler.shared.live.fast_path_rounds.get();
         let Some((head, reservation)) = self.slot.ring.reserve::<HEADER_PLACES, ROUND>(more) else {
             return Self::leave_by_slow_path(interrupted, self, number, leave);
         };
@@ -70,9 +70,8 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         let frames = reservation.rounds((HEADER_PLACES - 1).wrapping_add(facts as usize));
         let text = &self.profiler.shared.ready.text;
         let kernel = &self.profiler.kernel;
-        // Recomputed: keeping it live across the loop would spill a register.
-        let guess = |end: usize| self.slot.handler.before.after(end.wrapping_sub(self.slot.ring.head_address()));
-        let plain = unwind::innermost(kernel, self.memory, text, &interrupted.registers(), frames, guess);
+        let cache = &self.slot.handler.frame_cache;
+        let plain = unwind::innermost(kernel, self.memory, text, &interrupted.registers(), frames, cache);
         let Some(run) = plain else {
             // Read again: keeping it live across the walk would take a register.
             let number = header[2].load(Ordering::Relaxed);

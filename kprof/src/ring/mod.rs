@@ -27,6 +27,7 @@
 mod consumer;
 mod position;
 mod producer;
+mod rounds;
 mod storage;
 
 #[cfg(all(test, not(kprof_loom)))]
@@ -37,6 +38,7 @@ use core::sync::atomic::AtomicPtr;
 
 pub(crate) use consumer::{Copy, NoCopy, TailMover, Torn};
 pub(crate) use producer::{Sink, WORD_SHIFT};
+pub(crate) use rounds::{Rounds, RoundsCell};
 pub(crate) use storage::Words;
 
 /// The producer writes at most this many words from the head on before it publishes them.

@@ -4,7 +4,7 @@
 //! producer of that ring). Full: `Sink::is_full` says so after the last word, nothing is published, and the words
 //! written are still free space. Nested: cannot happen, because the handler lets only one level in.
 
-use super::{Ring, position};
+use super::{Ring, Rounds, position};
 use crate::format::record::{Header, Kind};
 use crate::sync::{AtomicU64, Ordering, fence};
 use core::marker::PhantomData;
@@ -47,10 +47,14 @@ const fn per_round<const R: usize>(words: usize) -> usize {
 
 impl Ring {
     /// Where the next record begins, and contiguous free words for a header of `H` words, a round of `R` words, and
-    /// `more` words of further rounds. `None` if these words are not known to be free.
+    /// `more` rounds. `None` if these words are not known to be free.
     #[inline(always)]
-    pub(crate) fn reserve<const H: usize, const R: usize>(&self, more: u32) -> Option<(u64, Reservation<'_, H, R>)> {
+    pub(crate) fn reserve<const H: usize, const R: usize>(
+        &self,
+        more: Rounds<R>,
+    ) -> Option<(u64, Reservation<'_, H, R>)> {
         const { assert!(H + R <= MIN_ROOM) };
+        let more = more.words();
         let head = self.producer.head.load(Ordering::Relaxed);
         if head.wrapping_add(u64::from(more)) >= self.producer.limit.load(Ordering::Relaxed) {
             return None;
@@ -88,16 +92,6 @@ impl Ring {
             hint::assert_unchecked(!first.is_null() && !after.is_null());
             Some((&*first, &*after))
         }
-    }
-
-    /// The address of the word at the head, for a caller of [`Ring::reserve`] that has got words there.
-    #[inline(always)]
-    pub(crate) fn head_address(&self) -> usize {
-        self.producer
-            .origin
-            .load(Ordering::Relaxed)
-            .wrapping_add(self.producer.head.load(Ordering::Relaxed) as usize)
-            .addr()
     }
 
     /// Recomputes `limit` and `origin`: how many contiguous words are free, and where they are. For drop mode, between

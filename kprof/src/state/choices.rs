@@ -6,6 +6,8 @@
 use super::settings::Settings;
 use crate::config::{Config, Mode};
 use crate::parts;
+use crate::ring::RoundsCell;
+use crate::unwind::ROUND;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 bitflags::bitflags! {
@@ -95,7 +97,7 @@ impl Choices {
 pub(crate) struct Live {
     settings: AtomicU64,
     /// Computed from the settings, for the fast path of the walk.
-    pub(crate) fast_path_words: AtomicU32,
+    pub(crate) fast_path_rounds: RoundsCell<ROUND>,
     hz: AtomicU32,
     seed: AtomicU64,
     random_interval: AtomicBool,
@@ -110,7 +112,7 @@ impl Live {
     pub(crate) const fn new() -> Self {
         Self {
             settings: AtomicU64::new(1 << 16),
-            fast_path_words: AtomicU32::new(u32::MAX),
+            fast_path_rounds: RoundsCell::new(),
             hz: AtomicU32::new(1000),
             seed: AtomicU64::new(0),
             random_interval: AtomicBool::new(true),
@@ -149,7 +151,7 @@ impl Live {
         settings.set(Settings::INCLUDE_USER, choices.include_user);
         settings.set(Settings::OVERWRITE, choices.overwrites());
         self.settings.store(settings.bits(), Ordering::Relaxed);
-        self.fast_path_words.store(settings.fast_path_words(), Ordering::Relaxed);
+        self.fast_path_rounds.set(settings.fast_path_rounds());
         self.hz.store(choices.hz, Ordering::Relaxed);
         self.seed.store(choices.seed, Ordering::Relaxed);
         self.random_interval.store(choices.random_interval, Ordering::Relaxed);

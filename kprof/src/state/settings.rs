@@ -3,6 +3,7 @@
 //! In: ctl's commands. Out: bits and numbers. Runs in: written by ordinary code, read in NMI with one load.
 
 use crate::parts;
+use crate::ring::Rounds;
 use crate::unwind::ROUND;
 
 /// Whether ticks are sent.
@@ -47,12 +48,11 @@ impl Settings {
         Self::from_bits_retain(self.bits() & 0xffff | u64::from(depth) << 16)
     }
 
-    /// How many words the fast path may fill after its first round: as many whole rounds as the depth allows, minus
-    /// one. If the fast path cannot be used (overwrite mode, or a small depth), the result is greater than any ring's
-    /// free space.
-    pub(crate) fn fast_path_words(self) -> u32 {
+    /// How many rounds the fast path may fill after its first one: as many as the depth allows. If the fast path cannot
+    /// be used (overwrite mode, or a small depth), they are more than any ring's free space.
+    pub(crate) fn fast_path_rounds(self) -> Rounds<ROUND> {
         let rounds = if self.overwrites() { 0 } else { (self.depth() - 1) / ROUND };
-        rounds.checked_sub(1).map_or(u32::MAX, |more| (more * ROUND) as u32)
+        rounds.checked_sub(1).map_or(Rounds::TOO_MANY, |more| Rounds::new(more as u32))
     }
 
     /// The most words that a sample can have: header, facts, truncation marker, and one or two markers before each

@@ -79,8 +79,8 @@ pub(crate) struct HandlerPart {
     /// The newest tick taken, and whether a handler is running.
     pub(crate) progress: Progress,
     pub(crate) counters: HandlerCounters,
-    /// The frames of the previous walk.
-    pub(crate) before: FrameCache,
+    /// The frames of earlier walks.
+    pub(crate) frame_cache: FrameCache,
     /// Where the walk of an idle task writes its words, which are never read.
     pub(crate) scratch: [AtomicU64; SCRATCH_WORDS],
     /// By what the self cost is measured.
@@ -112,7 +112,7 @@ impl CpuSlot {
             handler: HandlerPart {
                 progress: Progress::new(),
                 counters: HandlerCounters::new(),
-                before: FrameCache::new(),
+                frame_cache: FrameCache::new(),
                 scratch: [const { AtomicU64::new(0) }; SCRATCH_WORDS],
                 self_cost: SelfCost::new(),
             },

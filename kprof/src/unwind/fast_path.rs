@@ -126,13 +126,13 @@ impl StackBounds {
 /// Takes the innermost frames of interrupted kernel code, on the stack that contains its stack pointer. `None` if the
 /// first frame already needs the slow path.
 #[inline(always)]
-pub(crate) fn innermost<'g, K: Kernel, M: Memory>(
+pub(crate) fn innermost<K: Kernel, M: Memory>(
     kernel: &K,
     memory: M,
     text: &TextCell,
     at: &Registers,
     places: &[[AtomicU64; ROUND]],
-    guess: impl Fn(usize) -> &'g AtomicU64,
+    cache: &FrameCache,
 ) -> Option<Run> {
     if kernel.is_entry_code(at.pc) {
         return None;
@@ -148,7 +148,6 @@ pub(crate) fn innermost<'g, K: Kernel, M: Memory>(
     if !is_straight(&range, at.sp) {
         return None;
     }
-    let bytes = text.bytes();
     if bounds.height(at.fp) < LOWEST {
         return None;
     }
@@ -159,12 +158,12 @@ pub(crate) fn innermost<'g, K: Kernel, M: Memory>(
     if caller::is_saved_frame_pointer(at, word) {
         return None;
     }
-    let text = Text { start, bytes };
+    let text = Text { start, bytes: text.bytes() };
     if text.contains(word) || kernel.is_text(word) {
         return None;
     }
     // SAFETY: the frame pointer is aligned, and its record is not below the range and ends within it.
-    Some(unsafe { run_from(kernel, memory, at.fp, bounds, text, places, |end| Some(guess(end))) })
+    Some(unsafe { run_from(kernel, memory, at.fp, bounds, text, places, Some(cache)) })
 }
 
 /// Takes the callers of running code, starting at the frame of one of its functions. `None` if the first frame already
@@ -185,7 +184,7 @@ pub(crate) fn callers<K: Kernel, M: Memory>(
     }
     // SAFETY: the frame pointer is aligned, and its record begins and ends within the range: by the height, and because
     // the range contains the record's first word.
-    Some(unsafe { run_from(kernel, memory, frame, bounds, text.get(), places, |_| None) })
+    Some(unsafe { run_from(kernel, memory, frame, bounds, text.get(), places, None) })
 }
 
 /// Takes further frames, starting at `frame`.
@@ -203,37 +202,46 @@ pub(super) unsafe fn run<K: Kernel, M: Memory>(
 ) -> Run {
     // SAFETY: by the caller's promise, both words of the frame are aligned words of the range.
     unsafe {
-        run_from::<_, _, SHORT_ROUND>(kernel, memory, frame, StackBounds::of(range), text, places.as_chunks().0, |_| {
-            None
-        })
+        let places = places.as_chunks::<SHORT_ROUND>().0;
+        run_from(kernel, memory, frame, StackBounds::of(range), text, places, None)
     }
 }
 
-/// The frame that the previous walk on this CPU had reached at the end of each round. It is only a guess; checking it
-/// costs one comparison.
+/// For frames at which earlier walks on this CPU began a round: the frames that they had reached at its end. These are
+/// only guesses; checking one costs one comparison.
 ///
 /// The address of each frame is loaded from the frame before it, so the processor waits for one load after the other.
-/// The outer frames are mostly the same as in the previous walk. If the guess is right, the address is taken from this
-/// cache: the value is the same, but it does not depend on the chain of loads. The processor predicts the comparison,
-/// so the loads of the next round overlap with those of this one.
+/// The outer frames are mostly the same as in an earlier walk of this stack. If the guess is right, the address is
+/// taken from this cache: the value is the same, but it does not depend on the chain of loads. The processor predicts
+/// the comparison, so the loads of the next round overlap with those of this one.
 pub(crate) struct FrameCache {
-    pub(super) frames: [AtomicU64; GUESSES],
+    /// The frame at which the present round began. In memory, because keeping it in the round would take a register.
+    start: AtomicU64,
+    pub(super) ends: [AtomicU64; GUESSES],
 }
 
-const GUESSES: usize = 4;
-const ROUND_BYTES_SHIFT: u32 = (8 * ROUND).ilog2();
+const GUESSES: usize = 128;
+const HASH_SHIFT: u32 = u32::BITS - GUESSES.ilog2();
 
 impl FrameCache {
     pub(crate) const fn new() -> Self {
-        Self { frames: [const { AtomicU64::new(0) }; GUESSES] }
+        Self { start: AtomicU64::new(0), ends: [const { AtomicU64::new(0) }; GUESSES] }
     }
 
-    /// The guess for the end of a round, `bytes` after the beginning of the record.
     #[inline(always)]
-    pub(crate) fn after(&self, bytes: usize) -> &AtomicU64 {
-        let [first, ..] = &self.frames;
-        // The masked index is always in range; `first` only avoids a panic path.
-        self.frames.get(bytes >> ROUND_BYTES_SHIFT & (GUESSES - 1)).unwrap_or(first)
+    fn begin(&self, frame: u64) {
+        self.start.store(frame, Ordering::Relaxed);
+    }
+
+    /// The guess for the end of the present round.
+    #[inline(always)]
+    fn end(&self) -> &AtomicU64 {
+        let start = self.start.load(Ordering::Relaxed) as u32;
+        // The upper bits of a product depend on all bits of the address.
+        let place = start.wrapping_mul(0x9e37_79b1) >> HASH_SHIFT;
+        let [first, ..] = &self.ends;
+        // The place is always in range; `first` only avoids a panic path.
+        self.ends.get(place as usize).unwrap_or(first)
     }
 }
 
@@ -242,16 +250,19 @@ impl FrameCache {
 /// # Safety
 /// Both words of `frame` are aligned words of the declared stack range that `bounds` was made from.
 #[inline(always)]
-unsafe fn run_from<'g, K: Kernel, M: Memory, const R: usize>(
+unsafe fn run_from<K: Kernel, M: Memory, const R: usize>(
     kernel: &K,
     memory: M,
     mut frame: u64,
     bounds: StackBounds,
     text: Text,
     rounds: &[[AtomicU64; R]],
-    guess: impl Fn(usize) -> Option<&'g AtomicU64>,
+    cache: Option<&FrameCache>,
 ) -> Run {
     let mut height = bounds.height(frame);
+    if let Some(cache) = cache {
+        cache.begin(frame);
+    }
     // The end is kept as an address, because a count would take another register.
     let address_of = |place: &AtomicU64| ptr::from_ref(place).addr();
     let mut end = rounds.as_ptr().addr();
@@ -280,7 +291,8 @@ unsafe fn run_from<'g, K: Kernel, M: Memory, const R: usize>(
             (frame, height) = (next, next_height);
         }
         end = places.as_ptr_range().end.addr();
-        if let Some(guess) = guess(end) {
+        if let Some(cache) = cache {
+            let guess = cache.end();
             if guess.load(Ordering::Relaxed) == frame {
                 // Only the handler of this CPU writes it, so this load gives the same value as the one above.
                 frame = guess.load(Ordering::Relaxed);
@@ -288,6 +300,7 @@ unsafe fn run_from<'g, K: Kernel, M: Memory, const R: usize>(
             } else {
                 guess.store(frame, Ordering::Relaxed);
             }
+            cache.begin(frame);
         }
     }
     Run { end, cursor: Cursor(frame), last: frame, bounds }

@@ -2,6 +2,7 @@
 //! them.
 
 mod entry_frames;
+mod frame_cache;
 mod innermost_callers;
 #[cfg(all(target_os = "linux", not(miri)))]
 mod single_step;
@@ -101,20 +102,16 @@ impl Machine {
         {
             assert_eq!((words(&places, taken), false), slow_path, "fast path and slow path differ");
         }
-        // With an empty cache, with the right guesses that the first turn has left, and with guesses that belong to
-        // other rounds.
-        let before = FrameCache::new();
+        // With an empty cache, with the right guesses that the first turn has left, and with wrong ones.
+        let cache = FrameCache::new();
         for turn in 0..if !at.from_user { 3 } else { 0 } {
             if turn == 2 {
-                let guesses = before.frames.each_ref().map(|frame| frame.load(Ordering::Relaxed));
-                (0..).zip(guesses).for_each(|(place, frame)| {
-                    before.frames[(place + 1) % guesses.len()].store(frame, Ordering::Relaxed);
-                });
+                cache.ends.iter().for_each(|end| end.store(TEXT, Ordering::Relaxed));
             }
             walk.sink = Sink::over(&places);
             (walk.frames_left, walk.stacks, walk.in_interrupt) = (self.depth - 1, Stacks::new(), false);
             walk.scan_left = MAX_SCANNED;
-            if self.fast_walk(&mut walk, at, &before) {
+            if self.fast_walk(&mut walk, at, &cache) {
                 let plain = (words(&places, walk.sink.words()), walk.in_interrupt);
                 assert_eq!(plain, slow_path, "fast path and slow path differ, turn {turn}");
             }
@@ -123,12 +120,11 @@ impl Machine {
     }
 
     /// The fast path and its end, as the handler runs them. Returns whether the fast path took anything.
-    fn fast_walk(&self, walk: &mut Walk<'_, '_, Self, &Self>, at: &Registers, before: &FrameCache) -> bool {
+    fn fast_walk(&self, walk: &mut Walk<'_, '_, Self, &Self>, at: &Registers, cache: &FrameCache) -> bool {
         let room = walk.sink.contiguous(walk.frames_left);
         let text = TextCell::new();
         text.set(walk.text);
-        let guess = |end: usize| before.after(end - room.as_ptr().addr());
-        let Some(run) = innermost(self, walk.memory, &text, at, room.as_chunks().0, guess) else { return false };
+        let Some(run) = innermost(self, walk.memory, &text, at, room.as_chunks().0, cache) else { return false };
         let taken = (run.end - room.as_ptr().addr()) / 8;
         walk.sink.advance(taken);
         walk.frames_left -= taken;
