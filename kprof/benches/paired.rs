@@ -3,8 +3,8 @@
 //!
 //! `cargo bench -p kprof --features profiling --bench paired`. It prints one line for each depth: frames, nanoseconds
 //! of ours, of the reference and of the minimal handler, and the median ratio of neighbouring batches. Each depth is
-//! measured with the same stack at every tick and, in lines with `-changing`, with another stack at each tick. These
-//! are more stacks than the handler's frame cache can hold.
+//! measured with the same stack at every tick; in lines with `-changing` with another one of 20 stacks at each tick; and
+//! in lines with `-many` with another one of 300, which are more than the handler's frame cache can hold.
 
 #[path = "handler/common.rs"]
 mod common;
@@ -21,7 +21,14 @@ fn main() {
     let mut ours = Ours::new(false);
     let mut ring = PlainRing::new();
     println!("frames             ours reference   minimal  ours/reference");
-    for (frames, stacks, name) in [(16, 1, "16"), (28, 1, "28"), (16, 20, "16-changing"), (28, 20, "28-changing")] {
+    for (frames, stacks, name) in [
+        (16, 1, "16"),
+        (28, 1, "28"),
+        (16, 20, "16-changing"),
+        (28, 20, "28-changing"),
+        (16, 300, "16-many"),
+        (28, 300, "28-many"),
+    ] {
         let (mut world, all) = World::changing(frames, stacks);
         world.touch();
         let all = black_box(&all[..]);

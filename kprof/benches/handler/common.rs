@@ -21,11 +21,11 @@ use std::hint::black_box;
 const RING_WORDS: usize = 32 * 1024;
 /// Words between two frames of the stack.
 const FRAME_WORDS: usize = 6;
-const STACK_WORDS: usize = 4096;
+const STACK_WORDS: usize = 65536;
 const STACK_BYTES: u64 = 8 * STACK_WORDS as u64;
 
 /// A stack, aligned to its size.
-#[repr(align(32768))]
+#[repr(align(524288))]
 struct Stack([u64; STACK_WORDS]);
 
 /// What an entry stub of x86_64 has saved.
@@ -89,7 +89,7 @@ impl World {
     /// A stack with `count` separate chains of `frames` return addresses each, and the registers at the beginning of
     /// each chain.
     pub fn changing(frames: usize, count: usize) -> (Self, Vec<Saved>) {
-        let mut stack = Box::new(Stack([1; STACK_WORDS]));
+        let mut stack = Self::memory();
         let base = stack.0.as_ptr() as u64;
         let chain = |number: usize| 8 + number * (frames * FRAME_WORDS + 8);
         for first in (0..count).map(chain) {
@@ -107,6 +107,16 @@ impl World {
             Saved { rip: text().0 + 50, cs: 8, rflags: 1 << 9, rsp: rbp - 48, rbp, rcx: 0 }
         };
         (Self { stack, registers: registers(0) }, (0..count).map(registers).collect())
+    }
+
+    /// The memory of a stack, allocated without a copy on the stack of the bench itself.
+    fn memory() -> Box<Stack> {
+        let mut stack = Box::<Stack>::new_uninit();
+        // SAFETY: a stack is an array of integers, and each byte of it is written here.
+        unsafe {
+            stack.as_mut_ptr().write_bytes(1, 1);
+            stack.assume_init()
+        }
     }
 
     /// Replaces the root frame by a system call entry: the marker, then the five words of the user's hardware frame.
