@@ -5,6 +5,7 @@
 //! an NMI. Out: nothing; code spins on the stack until the NMI has come. Interrupts must be off.
 
 use core::hint::black_box;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use kprof::format::marker::MARKER_PAGE;
 
@@ -21,14 +22,18 @@ pub const PLAIN_ENDS: usize = 6;
 /// of each form.
 pub const TOPS: usize = 12;
 
+/// The number of places on the stack at which chains are built.
+const PLACES: usize = 64;
+
 /// Builds a chain of `depth` plain frames with the end number `end`, and with the lowest word number `top`. Then spins
 /// on it.
 #[inline(never)]
 pub fn build(depth: usize, end: usize, top: usize, armed: impl FnOnce()) {
-    let mut stack = [0; 2 + WORDS];
-    // The stack is not at the same address twice in a row, because the handler first tries the frames of the last
-    // sample.
-    let stack = &mut stack[(depth + end) % 2..];
+    let mut stack = [0; 2 * PLACES + WORDS];
+    // Each place is used twice in a row, and then the next one: the handler's frame cache knows every second stack.
+    static BUILT: AtomicUsize = AtomicUsize::new(0);
+    let number = BUILT.fetch_add(1, Ordering::Relaxed);
+    let stack = &mut stack[2 * (number / 2 % PLACES)..];
     let base = black_box(&mut *stack)[1..].as_mut_ptr() as u64;
     let address = paging::text_range().0 + 0x2000;
     let place = |at: usize| base + 8 * at as u64;
