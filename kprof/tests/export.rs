@@ -75,6 +75,26 @@ fn the_header_and_each_meta_record_are_exported_once() {
     assert_eq!(export(), (0, 0, Vec::new()));
 }
 
+/// A sink that calls its function once.
+struct Once<F: FnMut()>(Option<F>);
+
+impl<F: FnMut()> std::fmt::Write for Once<F> {
+    fn write_str(&mut self, _: &str) -> std::fmt::Result {
+        self.0.take().into_iter().for_each(|mut happens| happens());
+        Ok(())
+    }
+}
+
+#[test]
+fn a_mark_does_not_wait_for_the_end_of_an_export_that_owns_a_full_stream() {
+    let (profiler, slots) = machine();
+    set_up(profiler, slots, Config::new());
+    (0..200).for_each(|_| profiler.mark("mark"));
+    assert_eq!(control(profiler)["meta.lost"], "0");
+    profiler.export(&mut Once(Some(|| profiler.mark("late")))).unwrap();
+    assert_eq!(control(profiler)["meta.lost"], "1");
+}
+
 /// A sink that knows how deep the stack is where it is called.
 struct Depth {
     lowest: usize,

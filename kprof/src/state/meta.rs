@@ -320,6 +320,27 @@ mod tests {
     }
 
     #[test]
+    fn a_full_ring_replaces_no_more_than_the_next_record_needs() {
+        // 63 records of 16 words, 8 of them text, leave 16 words of the ring.
+        let meta = Meta::new();
+        meta.install(Vec::leak(vec![MaybeUninit::uninit(); 1024]), &[]).unwrap();
+        let put = |words: usize| meta.put_or_lose(Kind::Mark, [0; 3], &"x".repeat(words * 8));
+        (0..63).for_each(|_| put(8));
+        let replaced = [1, 7, 12, 0, 8].map(|words| {
+            put(words);
+            (meta.overwritten(), 1024 - free_words(&meta.ring))
+        });
+        assert_eq!(replaced, [(0, 1017), (1, 1016), (2, 1020), (3, 1012), (4, 1012)]);
+        assert_eq!(meta.lost(), 0);
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_ends_before_the_character_that_does_not_fit() {
+        assert_eq!(["", "kprof", "kpröf"].map(|text| truncated(text, 5)), ["", "kprof", "kprö"]);
+        assert_eq!(["€", "a€", "€€"].map(|text| truncated(text, 3)), ["€", "a", "€"]);
+    }
+
+    #[test]
     fn the_first_read_has_half_of_the_ring_free_even_if_the_stream_is_busy_at_first() {
         let meta = full();
         beside_a_change(&meta, || meta.make_room_before_first_read());

@@ -74,3 +74,21 @@ impl Moment {
         Border { position: self.tail, index: self.removed }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::tests::ring_of;
+    use crate::state::progress::{ENTERED, TICK};
+
+    #[test]
+    fn no_moment_is_exact_while_a_handler_runs() {
+        let (slot, ring) = (CpuSlot::new(), ring_of(1024));
+        let progress = &slot.handler.progress.0;
+        progress.add(TICK);
+        assert_eq!(Moment::exact(&slot, &ring).map(|moment| moment.seen), Some(1));
+        progress.add(ENTERED);
+        assert!(Moment::exact(&slot, &ring).is_none());
+        assert_eq!(Moment::of(&slot, &ring).seen, 1);
+    }
+}
