@@ -107,7 +107,7 @@ fn counts_are_exact_and_frees_have_no_histogram() {
     assert_eq!(buckets["heap.alloc"], (1 + 64 + 64 + 5000 + 10 + 30 + 7, 7, 7));
     assert_eq!(buckets["heap.free"], (1 + 64 + 64 + 5000 + 10 + 30, 6, 0));
     reader.ctl.write(b"event * off").unwrap();
-    free(kept, 7);
+    free(grow(kept, 7, 9), 9);
     assert!(reader.accounts(&PROFILER).is_empty(), "nothing is counted while the points are off");
 }
 

@@ -141,6 +141,25 @@ fn a_hit_without_memory_is_lost_and_counted_as_lost() {
 }
 
 #[test]
+fn hits_without_weight_are_counted_too() {
+    let _alone = alone();
+    let (profiler, slots): (Kprof, &'static [CpuSlot; 2]) = machine();
+    set_up(profiler, slots, Config::new());
+    profiler.register_points(1, || places(32)).unwrap();
+    ctl(profiler, "event * off\nevent weightless count");
+    let weightless = point("weightless");
+    for cpu in [1, 0, 1] {
+        CPU.store(cpu, Ordering::Relaxed);
+        profiler.hit(weightless, 0);
+    }
+    let expected = [
+        (("weightless".to_owned(), 1), account(0, 1, &[("filtered", 2), ("log2-0", 2)])),
+        (("weightless".to_owned(), NO_CPU), account(0, 1, &[("lost", 1)])),
+    ];
+    assert_eq!(accounts(profiler, &Daemon::claim(profiler, 1)), BTreeMap::from(expected));
+}
+
+#[test]
 fn each_profiler_has_its_own_counts_of_a_point() {
     let _alone = alone();
     let (first, second, shared) = (fresh(), fresh(), point("shared.point"));

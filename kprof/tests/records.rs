@@ -229,8 +229,10 @@ fn a_hit_inside_a_hit_is_lost_and_counted_wherever_it_comes() {
 fn samples_and_events_do_not_push_each_other_out() {
     let _alone = alone();
     let (profiler, write) = (fresh(), point("beside.write"));
-    profiler.open_control(1).write(b"event beside.* record\nstart").unwrap();
+    let _reader = Reader::begin(profiler, "event beside.* record\nstart");
+    assert!(!profiler.reader_due());
     (0..1000).for_each(|_| profiler.hit(write, 1));
+    assert!(profiler.reader_due(), "half of the event ring is unread");
     profiler.raise_tick(1);
     assert_eq!(profiler.on_nmi(&token(), &registers()), kprof::Outcome::Sampled);
     let counters = control(profiler);

@@ -89,3 +89,26 @@ impl OffsetCell {
         Offset(self.0.load(Ordering::Relaxed))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_point_has_the_place_of_its_number_and_those_beyond_the_memory_have_none() {
+        let places: &'static [PointCounts] = Vec::leak((0..3).map(|_| PointCounts::new()).collect());
+        let (memory, cell) = (PointMemory::new(), OffsetCell::new());
+        assert!(!memory.is_set() && memory.get(cell.get()).is_none());
+        memory.set(places);
+        assert!(memory.is_set() && memory.get(cell.get()).is_none());
+        for (number, place) in places.iter().enumerate() {
+            cell.set_number(number);
+            assert_eq!(cell.get().number(), number);
+            assert!(memory.get(cell.get()).is_some_and(|found| ptr::eq(found, place)));
+        }
+        [3, usize::MAX / 2, usize::MAX].into_iter().for_each(|number| {
+            cell.set_number(number);
+            assert!(memory.get(cell.get()).is_none());
+        });
+    }
+}
