@@ -165,20 +165,24 @@ fn every_recorded_allocation_has_its_free_and_no_other_free_has_a_record() {
 #[test]
 fn allocations_that_cannot_be_remembered_are_lost_with_their_bytes() {
     let _alone = alone();
-    let reader = reader("event heap.* record");
-    let blocks: Vec<_> = (0..200).map(|_| allocate(16)).collect();
-    blocks.iter().for_each(|block| free(*block, 16));
-    let read = reader.read();
-    let (made, freed) = (events(&read, false).len() as u64, events(&read, true).len() as u64);
-    assert!((8..=64).contains(&made), "{made} in 64 places");
-    assert_eq!(made, freed);
-    let accounts = reader.accounts(&PROFILER);
-    let lost = 200 - made;
-    let expected = [("recorded", made), ("lost", lost), ("lost-weight", 16 * lost)];
-    let all = [("asked-weight", 3200), ("weight", 3200)];
-    assert_eq!(of(&accounts, "heap.alloc"), &account(&[&expected[..], &all].concat()));
-    let (recorded, counted) = ([("recorded", freed), ("asked-weight", 16 * freed)], [("filtered", 200 - freed)]);
-    assert_eq!(of(&accounts, "heap.free"), &account(&[&recorded[..], &counted, &[("weight", 3200)]].concat()));
+    // By weight 1 chooses each allocation of 64 bytes, too.
+    for state in ["record", "by-weight 1"] {
+        let reader = reader(&format!("event heap.* {state}"));
+        let blocks: Vec<_> = (0..200).map(|_| allocate(64)).collect();
+        blocks.iter().for_each(|block| free(*block, 64));
+        let read = reader.read();
+        let (made, freed) = (events(&read, false).len() as u64, events(&read, true).len() as u64);
+        assert!((8..=64).contains(&made), "{made} in 64 places");
+        assert_eq!(made, freed);
+        let accounts = reader.accounts(&PROFILER);
+        let lost = 200 - made;
+        let expected = [("recorded", made), ("lost", lost), ("lost-weight", 64 * lost)];
+        let all = [("asked-weight", 12_800), ("weight", 12_800)];
+        assert_eq!(of(&accounts, "heap.alloc"), &account(&[&expected[..], &all].concat()), "{state}");
+        let (recorded, counted) = ([("recorded", freed), ("asked-weight", 64 * freed)], [("filtered", 200 - freed)]);
+        let expected = account(&[&recorded[..], &counted, &[("weight", 12_800)]].concat());
+        assert_eq!(of(&accounts, "heap.free"), &expected, "{state}");
+    }
 }
 
 #[test]

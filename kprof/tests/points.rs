@@ -114,6 +114,12 @@ fn a_choice_made_before_the_first_hit_is_in_force_for_it_and_the_newest_one_coun
     ctl(profiler, "event * off");
     profiler.hit(read, 1);
     assert_eq!(accounts(profiler, &daemon), BTreeMap::new());
+    // The longest text of a choice.
+    let name = "x".repeat(64).leak();
+    ctl(profiler, &format!("event {name}* count"));
+    let longest = point(name);
+    profiler.hit(longest, 1);
+    assert!(longest.is_on());
 }
 
 #[test]

@@ -18,6 +18,7 @@ use crate::state::stream::{OWNER_WAIT_US, take_within};
 /// The most bytes that are copied before a check whether the producer has overwritten them. The longest record fits. If
 /// the check fails, no more than these bytes were copied in vain.
 const PIECE_BYTES: usize = 4 * 8 * MAX_WORDS;
+const _: () = assert!(PIECE_BYTES >= 8 * MAX_WORDS, "the longest record could never be copied");
 
 /// The exclusive right to read copies of one stream, until it is dropped.
 struct Reading<'a>(&'a Copier);

@@ -335,6 +335,16 @@ mod tests {
     }
 
     #[test]
+    fn the_first_read_replaces_no_more_than_half_of_the_ring() {
+        let meta = Meta::new();
+        meta.install(Vec::leak(vec![MaybeUninit::uninit(); 1024]), &[]).unwrap();
+        (0..64).for_each(|_| meta.put_or_lose(Kind::Mark, [0; 3], &"x".repeat(64)));
+        assert_eq!((free_words(&meta.ring), meta.overwritten()), (0, 0));
+        (0..2).for_each(|_| meta.make_room_before_first_read());
+        assert_eq!((free_words(&meta.ring), meta.overwritten()), (512, 32));
+    }
+
+    #[test]
     fn a_text_that_is_too_long_ends_before_the_character_that_does_not_fit() {
         assert_eq!(["", "kprof", "kpröf"].map(|text| truncated(text, 5)), ["", "kprof", "kprö"]);
         assert_eq!(["€", "a€", "€€"].map(|text| truncated(text, 3)), ["€", "a", "€"]);
