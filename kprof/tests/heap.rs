@@ -165,9 +165,11 @@ fn every_recorded_allocation_has_its_free_and_no_other_free_has_a_record() {
 #[test]
 fn allocations_that_cannot_be_remembered_are_lost_with_their_bytes() {
     let _alone = alone();
-    // By weight 1 chooses each allocation of 64 bytes, too.
+    // By weight 1 chooses each allocation of 64 bytes, and by weight 2^40 none.
     for state in ["record", "by-weight 1"] {
-        let reader = reader(&format!("event heap.* {state}"));
+        let reader = reader("event heap.* by-weight 1099511627776");
+        (0..100).for_each(|_| free(allocate(64), 64));
+        reader.ctl.write(format!("event heap.* {state}").as_bytes()).unwrap();
         let blocks: Vec<_> = (0..200).map(|_| allocate(64)).collect();
         blocks.iter().for_each(|block| free(*block, 64));
         let read = reader.read();
@@ -177,12 +179,26 @@ fn allocations_that_cannot_be_remembered_are_lost_with_their_bytes() {
         let accounts = reader.accounts(&PROFILER);
         let lost = 200 - made;
         let expected = [("recorded", made), ("lost", lost), ("lost-weight", 64 * lost)];
-        let all = [("asked-weight", 12_800), ("weight", 12_800)];
+        let all = [("filtered", 100), ("unsampled", 100), ("asked-weight", 19_200), ("weight", 19_200)];
         assert_eq!(of(&accounts, "heap.alloc"), &account(&[&expected[..], &all].concat()), "{state}");
-        let (recorded, counted) = ([("recorded", freed), ("asked-weight", 64 * freed)], [("filtered", 200 - freed)]);
-        let expected = account(&[&recorded[..], &counted, &[("weight", 12_800)]].concat());
+        let (recorded, counted) = ([("recorded", freed), ("asked-weight", 64 * freed)], [("filtered", 300 - freed)]);
+        let expected = account(&[&recorded[..], &counted, &[("weight", 19_200)]].concat());
         assert_eq!(of(&accounts, "heap.free"), &expected, "{state}");
     }
+}
+
+#[test]
+fn a_change_of_another_point_chooses_no_allocation() {
+    let _alone = alone();
+    // None of 1000 bytes is chosen, except once in 2^30 runs of this test.
+    let reader = reader("event heap.* by-weight 1099511627776");
+    for _ in 0..10 {
+        free(allocate(100), 100);
+        reader.ctl.write(b"event another.* count\nevent another.* off").unwrap();
+    }
+    assert_eq!(reader.read(), []);
+    let expected = [("filtered", 10), ("unsampled", 10), ("asked-weight", 1000), ("weight", 1000)];
+    assert_eq!(of(&reader.accounts(&PROFILER), "heap.alloc"), &account(&expected));
 }
 
 #[test]

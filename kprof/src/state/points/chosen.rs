@@ -17,6 +17,9 @@ pub(crate) struct Distance {
     state: AtomicU64,
 }
 
+/// What is left, if that is not known: the next hit draws again.
+pub(crate) const UNKNOWN: u64 = u64::MAX;
+
 impl Distance {
     pub(crate) const fn new() -> Self {
         Self { left: AtomicU64::new(0), state: AtomicU64::new(0) }
@@ -54,7 +57,10 @@ impl Distance {
             PointState::Off | PointState::Count | PointState::Record => 1,
         };
         let is_new = self.state.load(Ordering::Relaxed) != state.encode();
-        let left = if is_new { next() } else { self.left.load(Ordering::Relaxed) };
+        let left = match self.left.load(Ordering::Relaxed) {
+            left if !is_new && left != UNKNOWN => left,
+            _ => next(),
+        };
         let is_reached = match state {
             PointState::Every(_) => left <= 1,
             PointState::ByWeight(_) => left < weight,

@@ -7,6 +7,7 @@
 //! Each CPU counts the bytes that are allocated down to 0, at a distance that is drawn anew each time (Poisson, as
 //! `by-weight`). So an allocation that is not chosen needs one subtraction and one branch for the choice.
 
+use super::chosen::UNKNOWN;
 use super::counts::PointCounts;
 use super::point::{Point, Role};
 use super::samples::{AllocSample, Freed, Samples};
@@ -19,6 +20,9 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
 
 /// So many CPUs have places of their own; those with greater numbers share them. A power of two.
 const CPUS: usize = 64;
+
+/// The countdown after a change: the next allocation draws a new distance. What is allocated until then makes it less.
+const DRAW: i64 = i64::MIN / 2;
 
 /// Where hits are counted on CPUs that have no memory for them.
 static NOWHERE: [PointCounts; 2] = [const { PointCounts::new() }; 2];
@@ -159,15 +163,17 @@ impl Heap {
         fence(Ordering::SeqCst);
         self.allocs.places.iter().for_each(|place| {
             // SAFETY: as in `place`.
-            unsafe { &*place.load(Ordering::Acquire) }.asked.countdown.store(0, Ordering::Relaxed);
+            unsafe { &*place.load(Ordering::Acquire) }.asked.countdown.store(DRAW, Ordering::Relaxed);
         });
     }
 
-    /// Before an allocation that may be chosen by weight: the distance is what was left of the countdown before it.
+    /// Before an allocation that may be chosen by weight: the distance is what was left of the countdown before it, or
+    /// is drawn again. (After a change of any point it is: 0 would choose this allocation whatever its weight is.)
     /// `fast` is where the countdown is, and `place` where this CPU counts: two places only if CPUs share one.
     pub(crate) fn count_up(fast: &PointCounts, place: &PointCounts, bytes: u64) {
-        let left = fast.asked.countdown.load(Ordering::Relaxed).saturating_add_unsigned(bytes).max(0);
-        place.asked.distance().set_left(left.unsigned_abs());
+        let countdown = fast.asked.countdown.load(Ordering::Relaxed);
+        let left = countdown.saturating_add_unsigned(bytes).max(0).unsigned_abs();
+        place.asked.distance().set_left(if countdown < DRAW / 2 { UNKNOWN } else { left });
     }
 
     /// After an allocation in this state: how many bytes need no more than a count.
@@ -181,7 +187,7 @@ impl Heap {
         fast.asked.countdown.store(countdown, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if self.allocs.point.state_word() != word {
-            fast.asked.countdown.store(0, Ordering::Relaxed);
+            fast.asked.countdown.store(DRAW, Ordering::Relaxed);
         }
     }
 }
