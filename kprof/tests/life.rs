@@ -48,6 +48,10 @@ fn a_daemon_that_starts_late_gets_the_living_names_and_the_settings() {
     let ctl = profiler.open_control(1);
     ctl.write(b"hz 250\ninclude user").unwrap();
     (0..3000).for_each(|id| profiler.task_name(id, "a thread that is dead now"));
+    let overwritten = || control(profiler)["meta.overwritten"].parse::<u64>().unwrap();
+    let before = overwritten();
+    assert!(profiler.open_meta(3).read(&mut vec![0; 64 * 1024]).is_err());
+    assert_eq!(overwritten(), before, "a read that is refused makes no room");
     let daemon = Daemon::claim(profiler, 2);
     // A kernel does this when the result of a control write has `wants_names` set.
     (5000..5005).for_each(|id| profiler.task_name(id, "alive"));
@@ -59,7 +63,7 @@ fn a_daemon_that_starts_late_gets_the_living_names_and_the_settings() {
         assert!(records.iter().any(|record| record.0 == Kind::Setting && record.2 == setting), "{setting}");
     }
     assert_eq!(control(profiler)["meta.lost"], "0");
-    assert!(control(profiler)["meta.overwritten"].parse::<u64>().unwrap() > 2900);
+    assert!(overwritten() > 2900);
 }
 
 #[test]

@@ -54,6 +54,26 @@ fn a_tick_becomes_a_record_that_is_read_again_until_it_is_acknowledged() {
 }
 
 #[test]
+fn acknowledgements_free_up_to_the_greatest_of_their_write_and_those_of_a_refused_write_nothing() {
+    let (profiler, slots) = machine();
+    set_up(profiler, slots, Config { running: true, ..Config::new() });
+    for _ in 0..6 {
+        slots[1].raise_tick();
+        assert_eq!(profiler.on_nmi(&token(), &registers()), Outcome::Sampled);
+    }
+    let daemon = Daemon::claim(profiler, 1);
+    assert_eq!(daemon.stream.read(&mut [0; 8192]), Ok(6 * 64));
+    let write = |lines: &str| {
+        let is_written = daemon.ctl.write(lines.as_bytes()).is_ok();
+        (is_written, counter(profiler, "delivered"), counter(profiler, "in-ring"))
+    };
+    assert_eq!(write("ack 1 32\nack 1 33"), (false, 0, 6), "33 is not the end of a record");
+    assert_eq!(write("ack 1 16"), (true, 2, 4));
+    assert_eq!(write("ack 1 40\nack 1 24\nack 1 40"), (true, 5, 1));
+    assert_eq!(write("ack 1 16\nack 1 48"), (true, 6, 0), "what is freed already is accepted");
+}
+
+#[test]
 fn every_overflow_of_a_counter_is_a_tick_whatever_the_time_is() {
     const TICKS: usize = if cfg!(miri) { 8 } else { 50 };
     let event = CountedEvent { name: "dtlb-load-misses", period: 1000 };

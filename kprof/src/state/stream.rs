@@ -255,3 +255,23 @@ pub(crate) fn take_within(patience: &mut Patience, attempt: impl Fn() -> Result<
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::tests::ring_of;
+
+    #[test]
+    fn what_is_read_while_records_are_freed_is_not_of_one_moment() {
+        let (ring, reader) = (ring_of(1024), Reader::new());
+        let owned = Stream { ring: &ring, reader: &reader }.taken(false);
+        for frees in 1..3 {
+            owned.free(0, 0);
+            assert_eq!(reader.moving.load(Ordering::Relaxed), 2 * frees, "each free changes the number");
+            assert!(reader.between_frees(&ring).1);
+        }
+        // As between the two changes of `free`.
+        reader.moving.store(5, Ordering::Relaxed);
+        assert!(!reader.between_frees(&ring).1);
+    }
+}
