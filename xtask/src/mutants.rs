@@ -1,6 +1,6 @@
 //! `cargo xtask mutants`: changes the code on purpose, one place at a time, and says which changes no test notices.
 //!
-//! In: the parts of kprof whose faults would be silent (rings, draining, control, handler, account), or with
+//! In: the parts of kprof whose faults would be silent (rings, draining, control, handler, account, points), or with
 //! `--package kprof-daemon` the whole daemon; or only what differs from a commit. Out: the changes that no test has
 //! noticed. Each of them must be in the list `mutants.txt` of the package, with the reason why no test needs to notice
 //! it. The verb runs cargo-mutants on a copy of the repository, and builds it from the registry if it is missing. Each
@@ -90,14 +90,20 @@ impl Package {
 }
 
 /// What of kprof is changed.
-const KPROF_FILES: [&str; 8] = [
+const KPROF_FILES: [&str; 14] = [
     "kprof/src/ring/*.rs",
     "kprof/src/drain.rs",
+    "kprof/src/drain/*.rs",
     "kprof/src/control/*.rs",
     "kprof/src/handler/*.rs",
     "kprof/src/export/*.rs",
     "kprof/src/state/account.rs",
+    "kprof/src/state/copier.rs",
+    "kprof/src/state/meta.rs",
+    "kprof/src/state/moment.rs",
     "kprof/src/state/owner.rs",
+    "kprof/src/state/points/*.rs",
+    "kprof/src/state/stream.rs",
     "kprof/src/state/transition.rs",
 ];
 /// The tests that should notice a change in kprof: first the unit tests, then those of the others that notice most,
