@@ -202,6 +202,41 @@ fn a_change_of_another_point_chooses_no_allocation() {
 }
 
 #[test]
+fn a_change_of_another_point_forgets_no_recorded_allocation() {
+    let _alone = alone();
+    let reader = reader("event heap.* record");
+    let block = allocate(10);
+    reader.ctl.write(b"event another.* count\nevent another.* off").unwrap();
+    free(block, 10);
+    let read = reader.read();
+    assert_eq!((events(&read, false).len(), events(&read, true).len()), (1, 1));
+}
+
+#[test]
+fn allocations_and_frees_are_counted_each_by_its_own_choice() {
+    let _alone = alone();
+    for name in ["heap.alloc", "heap.free"] {
+        let reader = reader(&format!("event {name} count"));
+        free(allocate(30), 30);
+        let expected = account(&[("filtered", 1), ("weight", 30)]);
+        assert_eq!(reader.accounts(&PROFILER), BTreeMap::from([((name.to_owned(), 1), expected)]));
+    }
+}
+
+#[test]
+fn frees_in_a_record_that_is_replaced_unread_are_written_again() {
+    let _alone = alone();
+    drop(reader("event heap.free count"));
+    (0..3).for_each(|_| free(allocate(8), 8));
+    let ctl = PROFILER.open_control(2);
+    ctl.write(b"flush").unwrap();
+    (0..40).for_each(|_| PROFILER.mark(&"x".repeat(200)));
+    assert_ne!(control(&PROFILER)["meta.kept"], "0");
+    let accounts = Reader::claim(&PROFILER).accounts(&PROFILER);
+    assert_eq!(of(&accounts, "heap.free"), &account(&[("filtered", 3), ("weight", 24)]));
+}
+
+#[test]
 fn what_is_sampled_by_bytes_estimates_the_whole_and_all_of_it_was_asked_for() {
     const ROUNDS: u64 = if cfg!(miri) { 20 } else { 4000 };
     const MEAN: u64 = 4096;
