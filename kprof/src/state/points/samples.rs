@@ -282,7 +282,7 @@ mod tests {
     fn each_address_has_all_its_places_and_none_of_them_is_taken_from_whoever_fills_it() {
         let samples = samples(64);
         // Those of the last place and of the first ones.
-        let mut addresses = (1..).map(|number| number * 16).filter(|address| hash(*address) * 64 >> HASH_BITS == 63);
+        let mut addresses = (1..).map(|number| number * 16).filter(|address| (hash(*address) * 64) >> HASH_BITS == 63);
         let mut next = || addresses.next().expect("there are many");
         assert!((0..SEARCHED).all(|_| samples.insert(next(), sample(1))) && !samples.insert(next(), sample(1)));
         samples.places_of(next()).for_each(|place| place.address.store(BUSY, Ordering::Relaxed));
