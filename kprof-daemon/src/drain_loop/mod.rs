@@ -336,7 +336,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         let before = self.system.now();
         let waited = self.source.wait(self.system, limit)?;
         let passed = self.system.now().saturating_sub(before);
-        if (waited == Waited::CannotWait || passed < Pace::SHORTEST) && !self.signals.any() {
+        if waited == Waited::CannotWait || passed < Pace::SHORTEST {
             self.pause(limit.saturating_sub(passed));
         }
         Ok(())

@@ -16,6 +16,7 @@ mod gaps;
 mod host;
 mod kept;
 mod nasty;
+mod pauses;
 mod probes;
 mod programs;
 mod record;

@@ -31,6 +31,8 @@ pub struct Nasty {
     pub is_unframed: bool,
     /// `wait` is refused.
     pub cannot_wait: bool,
+    /// A `wait` ends after this many milliseconds, whatever there is to read.
+    pub wakes_after: Option<u64>,
     /// The number of ticks that were sent to a CPU but are never taken. With any, `stop` stops sampling and is refused.
     pub pending: u64,
     /// The number of reads that are refused because another reader is using the stream.

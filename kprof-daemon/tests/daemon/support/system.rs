@@ -46,6 +46,8 @@ pub struct World {
     pub stop_at: Option<usize>,
     pub last_call: LastCall,
     pub pauses: u64,
+    /// The sleeps that the daemon asked for.
+    pub sleeps: Vec<Duration>,
     pub on_pause: OnPause,
     pub on_read: OnRead,
     /// On average one in this many calls is interrupted; 0: none.
@@ -126,6 +128,7 @@ impl Simulated {
             stop_at: None,
             last_call: LastCall::Nothing,
             pauses: 0,
+            sleeps: Vec::new(),
             on_pause,
             on_read: Box::new(|_, _| {}),
             interrupts: 0,
@@ -420,6 +423,7 @@ impl System for Simulated {
 
     fn sleep(&mut self, time: Duration) -> io::Result<()> {
         self.call("sleep")?;
+        self.0.borrow_mut().sleeps.push(time);
         if time >= Duration::from_millis(100) {
             let world = &mut *self.0.borrow_mut();
             (world.on_sleep)(&mut world.disk);

@@ -96,6 +96,7 @@ impl Kernel {
                 ["wait", ms] if !self.nasty.cannot_wait => {
                     wait = ms.parse().ok();
                     self.waits.extend(wait);
+                    wait = wait.map(|ms: u64| ms.min(self.nasty.wakes_after.unwrap_or(ms)));
                 }
                 ["ack", ..] if self.nasty.refuses_acks => {
                     self.nasty.refused_acks += 1;
