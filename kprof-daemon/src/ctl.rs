@@ -349,7 +349,7 @@ impl<'a> Slots<'a> {
 
 /// A decimal number of up to 64 bits.
 fn decimal(digits: &str) -> Option<u64> {
-    if digits.is_empty() || digits.len() > 20 {
+    if digits.is_empty() {
         return None;
     }
     digits.bytes().try_fold(0_u64, |value, digit| {

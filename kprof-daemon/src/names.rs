@@ -112,11 +112,6 @@ impl Names {
         ids.into_iter().filter_map(name).collect()
     }
 
-    /// Forgets all names, because a new boot has begun.
-    pub fn clear(&mut self) {
-        self.known.clear();
-    }
-
     /// How many tasks' names have been forgotten, because of [`Names::LIMIT`].
     pub fn forgotten(&self) -> u64 {
         self.forgotten
@@ -153,6 +148,19 @@ mod tests {
         names.end_round();
         assert_eq!(name(&mut names, 7, 150), "cat%20x");
         assert_eq!(name(&mut names, 0xff, 0), "idff");
+    }
+
+    #[test]
+    fn a_name_is_the_only_one_until_the_task_is_renamed_and_again_from_the_next_round_on() {
+        let mut names = Names::default();
+        let is_the_only_one = |names: &mut Names| names.get_or_make(7, 300, || None).is_the_only_one;
+        assert!(!is_the_only_one(&mut names), "it has none yet");
+        names.set(7, 100, b"sh");
+        assert!(is_the_only_one(&mut names));
+        names.set(7, 200, b"cat");
+        assert!(!is_the_only_one(&mut names));
+        names.end_round();
+        assert!(is_the_only_one(&mut names));
     }
 
     #[test]

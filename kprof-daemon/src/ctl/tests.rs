@@ -39,11 +39,14 @@ fn an_updated_reading_is_the_same_as_a_fresh_one() {
 #[test]
 fn a_line_that_is_not_understood_is_ignored_and_the_others_count() {
     let text = "cpu.1.sent many\ncpu.1.taken 7\ncpu.x.sent 1\n leading\ncpu.2 3\nmeta.lost -1\nmeta.position-in 2\n\
-                cpu.3.sent 99999999999999999999\nstate running\n";
+                cpu.3.sent 99999999999999999999\ncpu.1.user 1:\ncpu.1.idle \ncpu.1.recorded 18446744073709551615\n\
+                state running\n";
     let ctl = Ctl::parse(text);
     assert_eq!(ctl.cpus().map(|(cpu, _)| cpu).collect::<Vec<_>>(), [1]);
     let cpu = ctl.cpu(1).unwrap();
     assert_eq!((cpu.find(Counter::Sent), cpu.find(Counter::Taken)), (None, Some(7)));
+    let others = [Counter::User, Counter::Idle, Counter::Recorded].map(|counter| cpu.find(counter));
+    assert_eq!(others, [None, None, Some(u64::MAX)]);
     assert_eq!((ctl.meta(MetaCounter::Lost), ctl.meta(MetaCounter::PositionIn)), (None, Some(2)));
     assert!(ctl.is_running());
 }

@@ -312,6 +312,56 @@ mod tests {
     }
 
     #[test]
+    fn a_length_that_is_too_small_costs_only_its_own_record() {
+        let mut words = samples(&[9, 8]);
+        words[0] = Header { kind: Kind::Sample, words: 7 }.encode().to_le_bytes();
+        assert_eq!(items(&words), ["9 words: Length", "sample of 3"]);
+    }
+
+    #[test]
+    fn a_word_like_the_first_of_a_record_is_passed_over_if_its_position_is_another() {
+        let mut words = samples(&[9, 8]);
+        words[0] = [0; 8];
+        words[5] = Header { kind: Kind::Sample, words: 6 }.encode().to_le_bytes();
+        assert_eq!(items(&words), ["9 words: NoRecord", "sample of 3"]);
+    }
+
+    #[test]
+    fn without_a_position_the_record_after_the_damage_says_where_both_lie() {
+        let mut words = samples(&[7, 8]);
+        (words[0], words[8]) = ([0; 8], 107_u64.to_le_bytes());
+        let mut records = Framed::new(words.as_flattened(), None);
+        let Some(Item::Skipped(skipped)) = records.next() else { panic!("the damage is not told") };
+        assert_eq!(skipped, Skipped { from: 100, words: 7, why: Why::NoRecord });
+        assert!(matches!(records.next(), Some(Item::Sample(_))));
+        assert_eq!((records.item_from(), records.position()), (107, Some(115)));
+    }
+
+    #[test]
+    fn a_record_of_an_unknown_kind_that_is_shorter_than_any_is_no_record() {
+        for length in [0, 3] {
+            let mut words = samples(&[7, 7]);
+            words[7] = (u64::from(MAGIC) << 32 | u64::from(VERSION) << 24 | 0xee << 16 | length).to_le_bytes();
+            assert_eq!(items(&words), ["sample of 2", "7 words: NoRecord"]);
+        }
+    }
+
+    #[test]
+    fn records_are_clean_if_their_lengths_meet_every_word_that_looks_like_a_beginning_and_no_other() {
+        let words = samples(&[7, 8, 9]);
+        assert!(is_clean(&words));
+        assert!(is_clean(&words[..20]), "the rest of the last one has not been read yet");
+        let [mut hides_one, mut leads_astray, mut stands_still] = [(); 3].map(|()| words.clone());
+        hides_one[6] = words[0];
+        assert!(!is_clean(&hides_one));
+        // As many words are met as look like beginnings, but one of them is not met.
+        (leads_astray[6], leads_astray[7]) = (words[0], 8_u64.to_le_bytes());
+        assert!(!is_clean(&leads_astray));
+        stands_still[7] = (u64::from(MAGIC) << 32).to_le_bytes();
+        assert!(!is_clean(&stands_still));
+    }
+
+    #[test]
     fn a_record_of_an_unknown_kind_is_skipped_by_its_length() {
         for length in [4, 5, 6] {
             let mut words = samples(&[7]);

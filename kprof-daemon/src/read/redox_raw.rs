@@ -129,4 +129,16 @@ mod tests {
         assert!(records.next().is_none());
         assert_eq!((records.position(), records.used_bytes()), (113, 13 * 8));
     }
+
+    #[test]
+    fn a_caller_that_looks_like_a_beginning_is_a_caller_if_the_length_leads_to_another_record_or_to_the_end() {
+        let record = [MAGIC + 7, 1, 2, 3, MAGIC + 5, 9, 10];
+        for rest in [&[][..], &[MAGIC + 4, 21, 22, 23]] {
+            let data = bytes(&[&record, rest].concat());
+            let mut records = RawRecords::new(&data, 0);
+            let Some(Item::Sample(first)) = records.next() else { panic!("it is cut") };
+            assert_eq!(first.stack.iter().collect::<Vec<_>>(), [1, MAGIC + 5, 9, 10]);
+            assert_eq!(records.count(), rest.len() / 4);
+        }
+    }
 }

@@ -124,6 +124,22 @@ mod tests {
     }
 
     #[test]
+    fn hits_of_points_and_older_samples_are_said_if_there_are_any() {
+        let ctl = between("", "cpu.1.sent 2\ncpu.1.taken 2\ncpu.1.recorded 2\n");
+        let said = |events, older| {
+            let (mut out, totals) = (Vec::new(), Totals { samples: 2, bytes: 90, events, older, ..Totals::default() });
+            Account(&ctl).write_account(&mut out, &totals, Path::new("f"), Duration::from_secs(3), false).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let first = "2 samples in 3.00 s to f, 90 bytes, 0 lost\n";
+        let plain = said(0, 0);
+        let table = plain.strip_prefix(first).unwrap();
+        assert!(!plain.contains("recorded hits") && !plain.contains("before the recording"), "{plain}");
+        assert_eq!(said(5, 0), format!("{first}5 recorded hits of points\n{table}"));
+        assert_eq!(said(0, 1), format!("{first}1 samples from before the recording are not in the file\n{table}"));
+    }
+
+    #[test]
     fn what_does_not_add_up_is_said() {
         let ctl = between("", "cpu.3.sent 10\ncpu.3.taken 9\ncpu.3.recorded 8\n");
         assert_eq!(

@@ -102,3 +102,21 @@ fn say(talk: &mut impl Write, wanted: &Record, totals: &Totals, ctl: &Ctl, froze
         None => writeln!(talk, "; the recorder was frozen before and stays so: `thaw` lets it continue"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::options::tests::session;
+
+    #[test]
+    fn the_time_that_the_samples_cover_is_said_if_the_frequency_is_known() {
+        let wanted = session(&["flight", "-o", "f"]);
+        let totals = Totals { samples: 3, bytes: 90, tsc: Some((1000, 4000)), ..Totals::default() };
+        for (hz, over) in [("tsc-hz 2000\n", " over 1.500 s"), ("tsc-hz 0\n", ""), ("", "")] {
+            let mut talk = Vec::new();
+            say(&mut talk, &wanted, &totals, &Ctl::parse(hz), Some(0.25)).unwrap();
+            let expected = format!("3 samples{over} to f, 90 bytes; the recorder was frozen for 0.250 s and goes on\n");
+            assert_eq!(String::from_utf8(talk).unwrap(), expected);
+        }
+    }
+}

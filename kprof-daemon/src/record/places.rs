@@ -190,6 +190,16 @@ mod tests {
     }
 
     #[test]
+    fn a_name_fits_as_a_whole_by_its_last_components_or_in_part() {
+        let name = "kernel::fs::read";
+        let fits = [name, "kernel::*", "fs::read", "read", "ad", "fs", "", "write"].map(|pattern| fit(pattern, name));
+        let (path, part) = (Some(Fit::Path), Some(Fit::Part));
+        assert!(fits == [Some(Fit::Whole), Some(Fit::Whole), path, path, part, part, None, None]);
+        assert!(is_regex("/a/"));
+        assert!(["//", "/", "/a", "a/", "abc"].iter().all(|pattern| !is_regex(pattern)));
+    }
+
+    #[test]
     fn patterns_mean_the_functions_that_fit_most_closely() {
         for (patterns, expected) in [
             (&[][..], &["read", "serve", "reads"][..]),

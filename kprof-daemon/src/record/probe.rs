@@ -256,6 +256,16 @@ mod tests {
     }
 
     #[test]
+    fn a_call_that_was_lost_is_counted_without_a_time_and_a_point_without_calls_has_no_row() {
+        let text = table(Some(&[(0, "ns probe.0000000000002200 lost=3"), (0, "ns probe.0000000000002010 filtered=0")]));
+        let lines: Vec<Vec<&str>> = text.lines().skip(3).map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[0], ["3", "-", "-", "-", "-", "-", "seldom"]);
+        assert_eq!(lines[1][..2], ["2", "without"]);
+        assert_eq!(lines[2][..4], ["3", "of", "the", "calls"]);
+        assert_eq!(lines.len(), 3, "{text}");
+    }
+
+    #[test]
     fn what_is_not_known_is_not_0() {
         assert!(table(None).starts_with("<not counted>: some of what the kernel counted"));
         let text = table(Some(&[]));

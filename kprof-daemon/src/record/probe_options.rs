@@ -128,6 +128,9 @@ mod tests {
         assert_eq!((record.options.output.to_str(), record.what.writes_a_file()), (Some("f"), true));
         let listed = wanted(&["probe", "--list", "--places", "p.txt"]).unwrap();
         assert!(matches!(listed, Wanted::Probes { places: Some(_), force: false, .. }));
+        let most = session(&[&["probe", "--places", "p"][..], &["--if", "arg1 > 1"].repeat(MAX_CONDITIONS)].concat());
+        let asked = " if arg1 > 1".repeat(MAX_CONDITIONS);
+        assert_eq!(most.what, What::Probe(Probing { asked, ..plain("p") }));
         for (words, said) in [
             (&["probe", "read"][..], "--places <FILE>"),
             (&["probe", "--list", "read"], "cannot be used with"),

@@ -285,12 +285,22 @@ mod tests {
         assert!(out.contains("`cp a`: 2.00 s, 1 CPUs sampled at 1000 Hz; time is counted in instructions"), "{out}");
         assert!(out.contains("5  context-switches            2.5 /s\n"), "{out}");
         assert!(!out.contains("not accounted"), "{out}");
+        assert!(out.contains("  task\n"), "there are no other runs: {out}");
         assert!(out.ends_with("                 4                 7                 2  cp\n"), "{out}");
         let not_whole = printed(&Counting::default(), &[Run { points: None, ..run(CTL, 2) }]);
         let doubt = "these may be too low: a part of what the kernel counts was not read here\n";
         assert_eq!(not_whole, format!("{out}{doubt}"));
         let more = printed(&Counting::default(), &[run(&CTL.replace("sent 200", "sent 210"), 2)]);
         assert!(more.contains(" 4.8 %  not accounted for (10 ticks): the counters do not add up"), "{more}");
+    }
+
+    #[test]
+    fn tasks_that_have_no_row_are_counted() {
+        for (more, said) in [(0, None), (1, Some("and 1 tasks with fewer events"))] {
+            let tasks = (0..MAX_TASKS + more).map(|task| (format!("task-{task}"), [1, 0, 0])).collect();
+            let out = printed(&Counting::default(), &[Run { tasks, ..run(CTL, 2) }]);
+            assert_eq!(out.lines().find(|line| line.starts_with("and ")), said);
+        }
     }
 
     #[test]
@@ -342,5 +352,7 @@ mod tests {
         let out = String::from_utf8(out).unwrap();
         assert!(out.starts_with("#           time             counts unit  events\n     1.000000000    "), "{out}");
         assert!(out.contains("                 90 ticks user\n"), "{out}");
+        assert!(out.contains("                200 ticks sent\n"), "{out}");
+        assert!(out.contains("                  5       context-switches\n"), "events are no ticks: {out}");
     }
 }

@@ -310,3 +310,48 @@ impl Composer {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::{Stack, Words};
+    use kprof_format::marker::Marker;
+
+    /// A batch of two samples of an unnamed task, of which the first is from a running flight recorder.
+    fn batch(form: Form) -> String {
+        let (mut composer, mut names) = (Composer::new(form), Names::default());
+        composer.begin(0);
+        for is_snapshot in [true, false] {
+            let callers = [Marker::Candidate.encode(), 2, 3].map(u64::to_le_bytes);
+            let stack = Stack { first: 1, callers: Words::of(&callers) };
+            let sample = Sample { tick: 4, tsc: 5, task: 6, stack, is_snapshot };
+            composer.sample(&mut names, 7, &sample, || None);
+        }
+        composer.end(Stream::Cpu(7), "b", 16, None);
+        String::from_utf8_lossy(composer.bytes()).into_owned()
+    }
+
+    #[test]
+    fn a_sample_that_needs_a_closer_look_has_the_form_of_its_file() {
+        let marker = Marker::Candidate.encode();
+        assert!(batch(Form::Text).contains(&format!("\nid6 7 5 1 {marker:x} 2 3\nid6 7 5 1 ")));
+        assert!(batch(Form::Plain).contains("\nid6 7 5 1 3\nid6 7 5 1 3\n#"), "without the candidate");
+    }
+
+    #[test]
+    fn a_batch_with_one_sample_of_a_running_flight_recorder_says_so() {
+        assert!([Form::Text, Form::Plain, Form::Binary].into_iter().all(|form| batch(form).contains(" snapshot=1")));
+    }
+
+    #[test]
+    fn nothing_to_write_is_no_chunk() {
+        let (nothing, mut composer) = (Ctl::default(), Composer::new(Form::Binary));
+        composer.accounts(&nothing);
+        assert_eq!(composer.bytes(), b"");
+        composer.header(&nothing);
+        let length = composer.bytes().len();
+        assert!(length > 0);
+        composer.accounts(&Ctl::made_up(&[], [1]));
+        assert_eq!(composer.bytes().len(), length, "a CPU without counters has no account");
+    }
+}

@@ -177,3 +177,20 @@ impl<S: System> Live<S> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::host::Host;
+
+    #[test]
+    fn bytes_that_the_device_has_taken_take_no_memory() {
+        let (mut host, mut live) = (Host::default(), Live::new("/dev/null".into(), false));
+        assert!(live.connect(&mut host), "a device is no file");
+        for _ in 0..3 {
+            live.queue(b"one\ntwo\n");
+            assert!(!live.queue.is_empty() && live.pump(&mut host));
+            assert_eq!((live.queue.len(), live.taken, live.counts()), (0, 0, (live.sequence, 0)));
+        }
+    }
+}

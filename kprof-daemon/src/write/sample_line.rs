@@ -347,6 +347,20 @@ mod tests {
     }
 
     #[test]
+    fn a_prefix_is_valid_for_its_task_and_its_upper_half_of_the_tsc_only() {
+        let mut prefix = Prefix::default();
+        let is_of = |prefix: &Prefix| {
+            [(7, 0), (7, 5 << 32), (7, 6 << 32), (8, 5 << 32)].map(|(task, tsc)| prefix.is_of(task, tsc))
+        };
+        for (tsc, expected) in [(5 << 32, [false, true, false, false]), (0, [true, false, false, false])] {
+            prefix.set((7, b"sh", true), 1, tsc);
+            assert_eq!(is_of(&prefix), expected);
+        }
+        prefix.set((7, b"sh", false), 1, 0);
+        assert_eq!(is_of(&prefix), [false; 4], "the task has another name at another time");
+    }
+
+    #[test]
     fn without_markers_no_candidate_is_left_either() {
         let callers =
             [Marker::Facts(Default::default()).encode(), 2, Marker::Candidate.encode(), 3, 4].map(u64::to_le_bytes);

@@ -94,9 +94,24 @@ fn a_file_whose_beginning_is_zero_is_kept_and_a_new_one_begins() {
 }
 
 #[test]
+fn a_name_that_cannot_be_looked_at_is_not_free() {
+    let signals = Signals::default();
+    signals.stop();
+    let system = ticking(kernel(), 0, &signals);
+    put(&system, OUTPUT, &[0; 4096]);
+    put(&system, BAD, b"of somebody else");
+    system.0.borrow_mut().open_error = Some((BAD.into(), std::io::ErrorKind::PermissionDenied));
+    session(&system, options(), &signals).unwrap();
+    assert_eq!(system.file(BAD), b"of somebody else");
+    assert_eq!(system.file(&format!("{BAD}.2")), [0; 4096]);
+}
+
+#[test]
 fn a_file_of_another_program_stays_where_it_is() {
     let image = [vec![0; 512], b"\x55\xaa a disk image # batch of other things".to_vec()].concat();
-    for foreign in [image, b"root:x:0:0\n".to_vec()] {
+    // More zeros than are read at once.
+    let later = [vec![0; 200_000], b"a disk image".to_vec()].concat();
+    for foreign in [image, later, b"root:x:0:0\n".to_vec()] {
         let signals = Signals::default();
         let system = ticking(kernel(), 5, &signals);
         put(&system, OUTPUT, &foreign);

@@ -142,3 +142,33 @@ fn a_full_pipe_is_not_writable_and_the_wait_ends_at_its_limit() {
     assert!(!Host::default().wait_writable(&mut as_file(&writer), limit).unwrap());
     assert!(began.elapsed() >= limit);
 }
+
+#[test]
+fn a_stream_device_that_nobody_reads_is_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pipe");
+    pipe_at(&path);
+    // Without O_NONBLOCK this would wait for a reader for ever.
+    assert!(Host::default().open(&path, Open::StreamDevice).is_err());
+}
+
+#[test]
+fn a_file_is_renamed_and_shortened() {
+    let folder = tempfile::tempdir().unwrap();
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    fs::write(&from, "content").unwrap();
+    Host::default().rename(&from, &to).unwrap();
+    assert!(!from.exists());
+    let mut file = Host::default().open(&to, Open::ReadWrite).unwrap();
+    Host::default().truncate(&mut file, 3).unwrap();
+    assert_eq!(fs::read(&to).unwrap(), b"con");
+    assert_eq!(Host::default().redox_task_name(&mut file, 1), None, "this is no Redox");
+}
+
+#[test]
+fn a_sleep_takes_at_least_its_time() {
+    let (mut host, time) = (Host::default(), Duration::from_millis(2));
+    let before = host.now();
+    host.sleep(time).unwrap();
+    assert!(host.now() - before >= time);
+}

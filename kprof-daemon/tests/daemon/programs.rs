@@ -3,7 +3,9 @@
 //! In: command lines. Out: exit codes, standard output and standard error; and whether the manual shows what `--help`
 //! says.
 
+use kprof_format::record::{MAGIC, VERSION};
 use std::fs::{self, File};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 /// The programs, and the exit code of each if there are no device files and if its standard output cannot be written.
@@ -112,4 +114,44 @@ fn profiled_says_what_it_drains_and_how_much_and_nothing_if_it_is_to_be_quiet() 
         assert_eq!(said.contains(" rounds\n"), more == ["-v"], "{said}");
         assert!(!said.contains("profiled: 0 "), "only what there was is said: {said}");
     }
+}
+
+#[test]
+fn the_summary_of_profiled_says_all_that_there_was_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let redox = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/redox");
+    let summary = |source: &Path, output: &str, more: &[&str]| {
+        let output = folder.path().join(output);
+        let words = ["--source", source.to_str().unwrap(), "-o", output.to_str().unwrap()];
+        let (done, said) = run(PROGRAMS[0].0, &[&words, more].concat(), Stdio::null());
+        assert!(done.status.success(), "{said}");
+        let lines: Vec<String> = said.lines().skip(1).map(str::to_owned).collect();
+        lines
+    };
+    let said = summary(&redox, "out.txt", &[]);
+    assert!(said.len() == 1 && said[0].starts_with("profiled: 5083 samples, "), "{said:?}");
+    let said = summary(&redox, "out.txt", &[]);
+    assert_eq!(said[1..], ["profiled: 5083 records were in the file already and were not written again"]);
+    // What one CPU has recorded fits into the queue of the live stream.
+    let said = summary(&redox.join("profiling-0.bin"), "live.txt", &["--stream", "/dev/null"]);
+    let lines = fs::read_to_string(folder.path().join("live.txt")).unwrap().lines().count();
+    let counts = said[1].strip_prefix("profiled: live stream: ").and_then(|counts| counts.split_once(" sent, "));
+    let (sent, dropped) = counts.unwrap();
+    assert!(sent.parse::<usize>().unwrap() >= lines && dropped == "0 dropped" && said.len() == 2, "{said:?}");
+
+    // Rounds are smaller the smaller a file may be, and each of them counts.
+    let said = summary(&redox, "rounds.txt", &["-v", "--max-size", "2M"]);
+    let rounds = said.iter().find_map(|line| line.strip_prefix("profiled: ")?.strip_suffix(" rounds")).unwrap();
+    assert!(rounds.parse::<u32>().unwrap() >= 3, "{said:?}");
+
+    // A record of an unknown kind, and a word that is no record.
+    let recording = folder.path().join("profiling-0.bin");
+    let words = [u64::from(MAGIC) << 32 | u64::from(VERSION) << 24 | 0xee << 16 | 4, 0, 0, 0, 99];
+    fs::write(&recording, words.map(u64::to_le_bytes).concat()).unwrap();
+    let said = summary(&recording, "damaged.txt", &[]);
+    let expected = [
+        "profiled: 1 damaged ranges were skipped; the file says where",
+        "profiled: 1 records of unknown kinds were skipped",
+    ];
+    assert_eq!(said[1..], expected);
 }

@@ -53,6 +53,9 @@ fn every_sample_of_the_real_dump_comes_out_in_the_order_of_its_cpu() {
     let totals = session.run(|_, _| true).unwrap();
     assert_eq!((totals.samples, totals.corrupt), (5083, 0));
 
+    let file = String::from_utf8(system.file(OUTPUT)).unwrap();
+    assert!(!file.contains("# account"), "this kernel counts nothing");
+
     let by_cpu = |lines: Vec<(u32, String)>| {
         let mut cpus: BTreeMap<u32, Vec<String>> = BTreeMap::new();
         lines.into_iter().for_each(|(cpu, line)| cpus.entry(cpu).or_default().push(line));

@@ -68,6 +68,10 @@ pub struct World {
     /// The lock of each file. It is held as long as a clone of it exists elsewhere.
     locks: std::collections::BTreeMap<usize, Rc<()>>,
     pub receiver: Receiver,
+    /// The error that opening this file returns, if any.
+    pub open_error: Option<(PathBuf, io::ErrorKind)>,
+    /// The error that the next write to the ctl file returns, if any.
+    pub ctl_error: Option<io::ErrorKind>,
     /// Whether a read of the ctl file never comes to its end.
     pub endless_state: bool,
     /// Whether the reader of the standard output takes nothing.
@@ -108,6 +112,10 @@ pub struct Receiver {
     pub got: Vec<u8>,
     /// The number of bytes that it accepts in each call; 0: the call returns `WouldBlock`.
     pub takes: usize,
+    /// The number of bytes that it accepts in all calls together, if there is such a limit.
+    pub room: Option<usize>,
+    /// How many of the next writes a signal interrupts.
+    pub interrupts: u32,
     pub is_absent: bool,
 }
 
@@ -143,6 +151,8 @@ impl Simulated {
             write_error: None,
             locks: std::collections::BTreeMap::new(),
             receiver: Receiver::default(),
+            open_error: None,
+            ctl_error: None,
             endless_state: false,
             reader_stalls: Rc::default(),
             rename_error: None,
@@ -213,6 +223,9 @@ impl System for Simulated {
     fn open(&mut self, path: &Path, how: Open) -> io::Result<File> {
         self.call("open")?;
         let mut world = self.0.borrow_mut();
+        if let Some((_, kind)) = world.open_error.as_ref().filter(|(fails, _)| fails == path) {
+            return Err((*kind).into());
+        }
         if let Ok(device) = path.strip_prefix(SCHEME) {
             if world.kernel.is_gone {
                 return Err(io::ErrorKind::NotFound.into());
@@ -304,6 +317,9 @@ impl System for Simulated {
         match file {
             File::Ctl { handle, .. } => {
                 let handle = *handle;
+                if let Some(kind) = self.0.borrow_mut().ctl_error.take() {
+                    return Err(kind.into());
+                }
                 if self.0.borrow().redox.is_some() {
                     self.0.borrow_mut().kernel.commands.push(String::from_utf8_lossy(bytes).into_owned());
                     let is_known = matches!(bytes[0], b'0' | b'1');
@@ -325,7 +341,12 @@ impl System for Simulated {
                 if receiver.is_absent {
                     return Err(io::ErrorKind::BrokenPipe.into());
                 }
-                let count = receiver.takes.min(bytes.len());
+                if receiver.interrupts > 0 {
+                    receiver.interrupts -= 1;
+                    return Err(io::ErrorKind::Interrupted.into());
+                }
+                let count = receiver.takes.min(bytes.len()).min(receiver.room.unwrap_or(usize::MAX));
+                receiver.room = receiver.room.map(|room| room - count);
                 receiver.got.extend_from_slice(&bytes[..count]);
                 if count == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(count) }
             }
@@ -377,7 +398,11 @@ impl System for Simulated {
 
     fn facts_of(&mut self, file: &mut File) -> io::Result<Option<FileFacts>> {
         self.call("facts")?;
-        let File::Disk { file, .. } = file else { return Ok(None) };
+        let file = match file {
+            File::Disk { file, .. } => file,
+            File::Receiver => return Ok(Some(FileFacts { is_regular: false, names: 1, bytes: 0 })),
+            File::Ctl { .. } | File::Stream(_) => return Ok(None),
+        };
         let world = self.0.borrow();
         let names = world.disk.names.values().filter(|named| *named == file).count() as u64;
         let names = if world.counts_names { names } else { 0 };
