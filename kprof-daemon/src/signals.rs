@@ -104,5 +104,6 @@ mod tests {
         assert!(!signals.any() && !signals.end_wanted());
         signals.stop();
         assert!(signals.any() && signals.end_wanted() && signals.stop_wanted());
+        assert!(signals.watch_children().unwrap().stop_wanted(), "the flags are the same ones");
     }
 }

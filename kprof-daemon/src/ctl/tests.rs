@@ -69,3 +69,16 @@ fn counters_can_count_from_now_and_levels_stay_what_they_are() {
     assert_eq!(all(&ctl), [10, 10, 1, 5, 5, 0, 2, 3, 640, 2]);
     assert_eq!(ctl.cpu(2).unwrap().get(Counter::Sent), 4, "a CPU that came later counts from its start");
 }
+
+#[test]
+fn event_streams_have_counters_of_their_own() {
+    let mut ctl = Ctl::parse("event.1.position-in 8\nevent.1.position-out 4\nevent.1.ring-words 16\n");
+    let stream = |ctl: &Ctl, cpu| {
+        let stream = Stream::Event(cpu);
+        (ctl.position_in(stream), ctl.position_out(stream), ctl.ring_words(stream))
+    };
+    assert_eq!((stream(&ctl, 1), ctl.fill()), ((Some(8), Some(4), Some(16)), 0.25));
+    ctl.update("event.1.position-in 16\nevent.1.position-out 4\nevent.1.ring-words 16\nevent.2.position-in 1\n");
+    assert_eq!((stream(&ctl, 1), stream(&ctl, 2)), ((Some(16), Some(4), Some(16)), (Some(1), None, None)));
+    assert_eq!((ctl.event_cpus().collect::<Vec<_>>(), stream(&ctl, 3)), (vec![1, 2], (None, None, None)));
+}

@@ -294,6 +294,8 @@ pub fn without_markers(stack: Stack<'_>) -> impl Iterator<Item = u64> {
 mod tests {
     use super::*;
     use crate::read::Words;
+    use crate::read::framed::Framed;
+    use kprof_format::record::{Header, Kind};
 
     fn line(sample: &Sample<'_>) -> String {
         let all = [1, sample.tsc].into_iter().chain(sample.stack.iter());
@@ -343,6 +345,23 @@ mod tests {
                 expected = expected + &name + &line(&sample);
             }
         }
+        assert_eq!(String::from_utf8_lossy(out.bytes()), expected);
+    }
+
+    #[test]
+    fn a_sample_with_a_long_name_has_its_whole_line_although_its_callers_are_known() {
+        let words =
+            |position| [Header { kind: Kind::Sample, words: 8 }.encode(), position, 1, 5, 0, 0xf00, 0xf01, 0xf02];
+        let bytes: Vec<u8> = [0, 8, 16].into_iter().flat_map(words).flat_map(u64::to_le_bytes).collect();
+        let (mut lines, mut out, mut expected) = (SampleLines::default(), Body::default(), String::new());
+        let mut names = ["short".to_owned(), "n".repeat(PREFIX_BYTES), "short".to_owned()].into_iter();
+        let run = Framed::new(&bytes, Some(0)).each_plain(|plain| {
+            let (mut prefix, name) = (Prefix::default(), names.next().unwrap());
+            prefix.set((0, name.as_bytes(), true), 1, 5);
+            expected = format!("{expected}{name} 1 5 f00 f01 f02\n");
+            lines.put_plain(&mut out, &prefix, plain)
+        });
+        assert_eq!(run.map(|run| run.samples), Some(3));
         assert_eq!(String::from_utf8_lossy(out.bytes()), expected);
     }
 

@@ -116,8 +116,8 @@ fn closed() -> Stdio {
     Stdio::from(std::io::pipe().unwrap().1)
 }
 
-#[test]
-fn sigterm_ends_a_session_whose_pipe_nobody_reads() {
+/// A session whose pipe nobody reads, and how it ended after the shell has done this to its process `$0`.
+fn stalled(kill: &str) -> (Option<i32>, String) {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -126,13 +126,27 @@ fn sigterm_ends_a_session_whose_pipe_nobody_reads() {
     let mut reader = fs::File::open(&pipe).unwrap();
     reader.read_exact(&mut [0]).unwrap();
     // The shell's own `kill` is used, because the program is in a package that may be missing.
-    let sent = Command::new("sh").args(["-c", "kill -TERM $0", &session.id().to_string()]).status().unwrap();
+    let sent = Command::new("sh").args(["-c", kill, &session.id().to_string()]).status().unwrap();
     assert!(sent.success());
     let ended = session.wait().unwrap();
     let mut said = String::new();
     session.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!(ended.code(), Some(8), "{said}");
+    (ended.code(), said)
+}
+
+#[test]
+fn sigterm_ends_a_session_whose_pipe_nobody_reads() {
+    let (code, said) = stalled("kill -TERM $0");
+    assert_eq!(code, Some(8), "{said}");
     assert!(said.contains("its reader takes nothing"), "{said}");
+}
+
+#[test]
+fn a_second_signal_ends_the_process_at_once_with_the_code_of_a_signal() {
+    // Both signals are there when the process goes on, in an order that the system chooses.
+    let (code, said) = stalled("kill -STOP $0 && kill -TERM $0 && kill -INT $0 && kill -CONT $0");
+    assert!([Some(128 + 2), Some(128 + 15)].contains(&code), "{code:?}: {said}");
+    assert!(!said.contains("its reader takes nothing"), "{said}");
 }
 
 #[test]

@@ -140,13 +140,14 @@ fn the_summary_of_profiled_says_all_that_there_was_and_nothing_else() {
     assert!(sent.parse::<usize>().unwrap() >= lines && dropped == "0 dropped" && said.len() == 2, "{said:?}");
 
     // Rounds are smaller the smaller a file may be, and each of them counts.
-    let said = summary(&redox, "rounds.txt", &["-v", "--max-size", "2M"]);
+    let said = summary(&redox, "rounds.txt", &["-v", "--max-size", "1M"]);
     let rounds = said.iter().find_map(|line| line.strip_prefix("profiled: ")?.strip_suffix(" rounds")).unwrap();
     assert!(rounds.parse::<u32>().unwrap() >= 3, "{said:?}");
 
-    // A record of an unknown kind, and a word that is no record.
+    // Two records of an unknown kind. The second one is damaged: no record begins where it ends.
     let recording = folder.path().join("profiling-0.bin");
-    let words = [u64::from(MAGIC) << 32 | u64::from(VERSION) << 24 | 0xee << 16 | 4, 0, 0, 0, 99];
+    let first = u64::from(MAGIC) << 32 | u64::from(VERSION) << 24 | 0xee << 16 | 4;
+    let words = [first, 0, 0, 0, first, 4, 0, 0, 99];
     fs::write(&recording, words.map(u64::to_le_bytes).concat()).unwrap();
     let said = summary(&recording, "damaged.txt", &[]);
     let expected = [

@@ -3,7 +3,12 @@
 //! In: `data/redox/` (three CPUs, 5083 samples). Out: the samples as text and in the binary form, also if the work was
 //! interrupted and continued at any place. The test runs the real program on the real file system.
 
+use kprof_daemon::error::Error;
+use kprof_daemon::source::Source;
+use kprof_daemon::source::recorded::Recorded;
+use kprof_daemon::system::host::Host;
 use kprof_format::chunk::{Chunk, ChunkKind};
+use kprof_format::record::{Header, Kind};
 use kprof_format::samples::{Reader, take_varint};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -168,4 +173,35 @@ fn the_file_is_private_also_when_it_was_not_before() {
         assert!(drain(&file, &[]).status.success());
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     }
+}
+
+#[test]
+fn the_boot_of_framed_recordings_is_that_of_their_oldest_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let boot = |output: &str| {
+        let output = folder.path().join(output);
+        let ended = profiled(&["--source", folder.path().to_str().unwrap(), "-o", output.to_str().unwrap()]);
+        assert!(ended.status.success(), "{ended:?}");
+        let text = std::fs::read_to_string(&output).unwrap();
+        text.lines().find(|line| line.starts_with("# boot ")).expect("a boot id").to_owned()
+    };
+    let put = |cpu: u32, tick: u64, tsc: u64| {
+        let words = [Header { kind: Kind::Sample, words: 6 }.encode(), 0, tick, tsc, 1, 0xffff_ffff_8020_0000];
+        let bytes = words.map(u64::to_le_bytes).concat();
+        std::fs::write(folder.path().join(format!("profiling-{cpu}.bin")), bytes).unwrap();
+    };
+    put(1, 9, 100);
+    let alone = boot("alone.txt");
+    // It is younger by its TSC, which all CPUs have in common, although its tick number is lower.
+    put(0, 1, 200);
+    assert_eq!(boot("younger.txt"), alone);
+    put(2, 99, 50);
+    assert_ne!(boot("older.txt"), alone);
+}
+
+#[test]
+fn a_recording_takes_no_commands() {
+    let mut host = Host::default();
+    let mut recorded = Recorded::open(&mut host, &data()).unwrap();
+    assert!(matches!(recorded.command(&mut host, "start"), Err(Error::Refused { .. })));
 }

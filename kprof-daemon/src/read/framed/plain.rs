@@ -175,5 +175,7 @@ mod tests {
         assert!(matches!(records.next(), Some(Item::Sample(Sample { tsc: 40, .. }))), "it is not lost");
         assert_eq!(next(&mut records), Some((1, 60)));
         assert_eq!(records.used_bytes(), bytes.len());
+        let too_long = [sample(0, 50, longest + 1), sample(1025, 60, 0)].concat();
+        assert_eq!(run(&too_long, None), (vec![], None, 0));
     }
 }
