@@ -119,7 +119,7 @@ impl Composer {
     /// Begins a batch at this position.
     pub fn begin(&mut self, from: u64) {
         self.body.clear();
-        self.open = Batch { from, to: from, ..Batch::default() };
+        self.open = Batch { from, ..Batch::default() };
         self.has_begun = false;
         self.notes.clear();
         self.samples.reset();
@@ -314,8 +314,9 @@ impl Composer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::{Stack, Words};
+    use crate::read::{Item, Stack, Why, Words};
     use kprof_format::marker::Marker;
+    use kprof_format::record::{Header, Kind};
 
     /// A batch of two samples of an unnamed task, of which the first is from a running flight recorder.
     fn batch(form: Form) -> String {
@@ -336,6 +337,26 @@ mod tests {
         let marker = Marker::Candidate.encode();
         assert!(batch(Form::Text).contains(&format!("\nid6 7 5 1 {marker:x} 2 3\nid6 7 5 1 ")));
         assert!(batch(Form::Plain).contains("\nid6 7 5 1 3\nid6 7 5 1 3\n#"), "without the candidate");
+    }
+
+    #[test]
+    fn a_sample_whose_damaged_length_reaches_over_the_next_one_needs_a_closer_look_in_every_form() {
+        let sample = |position, words| {
+            let first = Header { kind: Kind::Sample, words }.encode();
+            [first, position, 1, 5, 6, 0xf00, 0xf01].map(u64::to_le_bytes)
+        };
+        // Its length leads to the third record.
+        let words = [sample(0, 14), sample(7, 7), sample(14, 7)].concat();
+        for form in [Form::Text, Form::Plain, Form::Binary] {
+            let (mut composer, mut names) = (Composer::new(form), Names::default());
+            composer.begin(0);
+            let mut records = Framed::new(words.as_flattened(), Some(0));
+            assert!(composer.plain_samples(&mut names, 1, &mut records, |_| None).is_none(), "{form:?}");
+            let Some(Item::Skipped(skipped)) = records.next() else { panic!("{form:?}: it is no damage") };
+            assert_eq!((skipped.words, skipped.why), (7, Why::Length), "{form:?}");
+            let run = composer.plain_samples(&mut names, 1, &mut records, |_| None);
+            assert_eq!(run.map(|run| run.samples), Some(2), "{form:?}");
+        }
     }
 
     #[test]
