@@ -220,7 +220,9 @@ pub(crate) struct FrameCache {
     pub(super) ends: [AtomicU64; GUESSES],
 }
 
+/// A kilobyte for each CPU.
 const GUESSES: usize = 128;
+/// Leaves the upper bits of a hash, as many as a place needs.
 const HASH_SHIFT: u32 = u32::BITS - GUESSES.ilog2();
 
 impl FrameCache {
@@ -228,6 +230,7 @@ impl FrameCache {
         Self { start: AtomicU64::new(0), ends: [const { AtomicU64::new(0) }; GUESSES] }
     }
 
+    /// A round begins at this frame.
     #[inline(always)]
     fn begin(&self, frame: u64) {
         self.start.store(frame, Ordering::Relaxed);
