@@ -319,7 +319,7 @@ mod tests {
             profiler.instance.kernel.0.load(Ordering::Relaxed)
         };
         let point: &'static Point = Box::leak(Box::new(Point::new("waking.here", Unit::Bytes)));
-        let fill = || (0..1000).for_each(|_| profiler.hit(point, 1));
+        let fill = || (0..200).for_each(|_| profiler.hit(point, 1));
         // For the meta stream.
         let before = woken();
         fill();
