@@ -72,6 +72,8 @@ mod probes;
 mod probes_off;
 #[cfg(feature = "profiling")]
 mod published;
+#[cfg(all(test, feature = "profiling"))]
+mod quiet;
 #[cfg(all(feature = "profiling", feature = "records"))]
 mod records;
 #[cfg(feature = "profiling")]

@@ -271,52 +271,23 @@ fn holds_part(ring: &Ring, reader: &Reader, part: u64) -> bool {
 mod tests {
     use super::*;
     #[cfg(feature = "records")]
-    use crate::{Config, CpuSet, Point, PointCounts, Profiler, Setup, Task, Unit};
-    #[cfg(feature = "records")]
-    use core::{mem::MaybeUninit, ops::Range, sync::atomic::AtomicU64};
-
-    /// A kernel that counts how often it wakes the reader.
-    #[cfg(feature = "records")]
-    struct Waking(AtomicU64);
-
-    // SAFETY: nothing is sampled.
-    #[cfg(feature = "records")]
-    unsafe impl Kernel for Waking {
-        fn cpu(&self) -> usize {
-            1
-        }
-        fn signal(&self, _: &CpuSet<'_>) {}
-        fn stack_range(&self, _: u64) -> Option<Range<u64>> {
-            None
-        }
-        fn is_entry_code(&self, _: u64) -> bool {
-            false
-        }
-        fn task(&self) -> Task {
-            Task { id: 1, idle: false }
-        }
-        fn sleep_ns(&self, _: u64) {}
-        fn wake_reader(&self) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
+    use crate::{Config, Point, PointCounts, Profiler, Setup, Unit, quiet::Quiet, ring::tests::memory};
 
     #[test]
     #[cfg(feature = "records")]
     fn a_waiting_reader_is_woken_once_for_half_a_ring_of_events() {
-        let memory = || Vec::leak(vec![MaybeUninit::uninit(); 1024]);
-        let profiler: &'static Profiler<Waking> = Box::leak(Box::new(Profiler::new(Waking(AtomicU64::new(0)))));
-        let (slots, meta) = (Vec::leak(vec![CpuSlot::new(), CpuSlot::new()]), memory());
+        let profiler: &'static Profiler<Quiet> = Box::leak(Box::new(Profiler::new(Quiet::new())));
+        let (slots, meta) = (Vec::leak(vec![CpuSlot::new(), CpuSlot::new()]), memory(1024));
         let config = Config { can_wait: true, tsc_hz: 1_000_000_000, text: (0x1000, 0x2000), ..Config::new() };
         profiler.init(|| Setup { slots, meta, config }).unwrap();
-        profiler.register(1, memory).unwrap();
+        profiler.register(1, || memory(1024)).unwrap();
         profiler.register_points(1, || Vec::leak((0..32).map(|_| PointCounts::new()).collect())).unwrap();
-        profiler.register_events(1, memory).unwrap();
+        profiler.register_events(1, || memory(1024)).unwrap();
         let (ctl, events) = (profiler.open_control(1), profiler.open_events(1, 1).unwrap());
         ctl.write(b"protocol 1\nevent waking.* record\nwait 60000").unwrap();
         let woken = || {
             wake_if_due(&profiler.instance.kernel, &profiler.instance.shared, 0);
-            profiler.instance.kernel.0.load(Ordering::Relaxed)
+            profiler.instance.kernel.woken.load(Ordering::Relaxed)
         };
         let point: &'static Point = Box::leak(Box::new(Point::new("waking.here", Unit::Bytes)));
         let fill = || (0..200).for_each(|_| profiler.hit(point, 1));

@@ -25,7 +25,7 @@ fn a_probe_of_a_pipe_that_nobody_writes_returns_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pipe");
     pipe_at(&path);
-    // Without O_NONBLOCK, each of these would wait for a writer for ever.
+    // Without O_NONBLOCK, each of these calls would not return until somebody writes.
     for how in [Open::Probe, Open::ProbeNoLink] {
         Host::default().open(&path, how).unwrap();
     }
@@ -148,7 +148,7 @@ fn a_stream_device_that_nobody_reads_is_refused_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pipe");
     pipe_at(&path);
-    // Without O_NONBLOCK this would wait for a reader for ever.
+    // Without O_NONBLOCK this call would not return until somebody reads.
     assert!(Host::default().open(&path, Open::StreamDevice).is_err());
 }
 

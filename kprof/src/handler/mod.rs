@@ -76,8 +76,8 @@ impl<K: Kernel> Instance<K> {
     }
 }
 
-/// Handles a tick that is measured, or several at once, or none. (A separate function, which makes all calls that
-/// return: so the usual path does not have to align the stack.)
+/// Handles a tick that is measured, or several at once, or none. (A separate function, so that the usual path contains
+/// no call: it leaves this way and the other rare ones by a jump at its end, and does not have to align the stack.)
 #[inline(never)]
 fn rare<K: Kernel, M: Memory>(tick: Tick<'_, K, M>, at: &impl Interrupted) -> Outcome {
     let Some(number) = progress::take_newest(tick.slot) else { return leave(tick.slot, without_tick(tick.slot)) };
@@ -156,6 +156,7 @@ fn leave(slot: &CpuSlot, outcome: Outcome) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quiet::Quiet;
 
     #[test]
     fn a_sample_from_outside_takes_the_tick_once_and_never_inside_another_one() {
@@ -171,31 +172,10 @@ mod tests {
         assert!(!slot.in_handler());
     }
 
-    /// A kernel with one CPU and no stack.
-    struct Bare;
-
-    // SAFETY: no stack is declared, so none is read; the only CPU is 0.
-    unsafe impl Kernel for Bare {
-        fn cpu(&self) -> usize {
-            0
-        }
-        fn signal(&self, _: &crate::CpuSet<'_>) {}
-        fn stack_range(&self, _: u64) -> Option<core::ops::Range<u64>> {
-            None
-        }
-        fn is_entry_code(&self, _: u64) -> bool {
-            false
-        }
-        fn task(&self) -> crate::kernel::Task {
-            crate::kernel::Task { id: 7, idle: false }
-        }
-        fn sleep_ns(&self, _: u64) {}
-    }
-
     #[test]
     fn a_timer_that_comes_just_after_a_stop_sends_no_tick_and_leaves_the_handler() {
         static SLOT: CpuSlot = CpuSlot::new();
-        static INSTANCE: Instance<Bare> = Instance { kernel: Bare, shared: crate::state::Shared::new() };
+        static INSTANCE: Instance<Quiet> = Instance { kernel: Quiet::new(), shared: crate::state::Shared::new() };
         let at = Registers { pc: 1, sp: 0, fp: 0, link: 0, from_user: false, interrupts_on: true };
         assert_eq!(INSTANCE.shared.state(), State::Stopped);
         assert_eq!(INSTANCE.timer_tick(&SLOT, &at, Direct), Outcome::Foreign);

@@ -21,7 +21,7 @@ impl<const R: usize> Rounds<R> {
 
     #[inline(always)]
     pub(crate) fn words(self) -> u32 {
-        // SAFETY: both ways to make a value multiply by `R`.
+        // SAFETY: `new` and `TOO_MANY` multiply by `R`, and a cell holds only what one of them has made.
         unsafe { hint::assert_unchecked(self.0.is_multiple_of(R as u32)) };
         self.0
     }

@@ -123,10 +123,8 @@ fn check_known_words(ring: &Ring, end: u64) {
 #[test]
 fn contiguous_free_words_are_known_up_to_the_physical_end_or_the_tail() {
     let ring = ring_of(MAX_WORDS);
-    assert!(
-        ring.reserve::<8, 8>(Rounds::new(0)).is_none() && ring.reserve_after::<8>(0).is_none(),
-        "nothing is known yet"
-    );
+    let knows_none = || ring.reserve::<8, 8>(Rounds::new(0)).is_none() && ring.reserve_after::<8>(0).is_none();
+    assert!(knows_none(), "nothing is known yet");
     check_known_words(&ring, 1024);
     assert!((0..10).all(|_| put(&ring, 10)));
     check_known_words(&ring, 1024);
@@ -134,10 +132,7 @@ fn contiguous_free_words_are_known_up_to_the_physical_end_or_the_tail() {
     check_known_words(&ring, 1024);
     assert!((0..92).all(|_| put(&ring, 10)));
     ring.look_ahead();
-    assert!(
-        ring.reserve::<8, 8>(Rounds::new(0)).is_none() && ring.reserve_after::<8>(0).is_none(),
-        "four words are no room"
-    );
+    assert!(knows_none(), "four words are no room");
     assert!(put(&ring, 10));
     check_known_words(&ring, 1124);
 }

@@ -285,10 +285,16 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;
 
-    /// A meta stream whose ring is full of records that nobody has read.
-    fn full() -> Meta {
+    /// A meta stream whose ring is empty.
+    fn empty() -> Meta {
         let meta = Meta::new();
         meta.install(Vec::leak(vec![MaybeUninit::uninit(); 1024]), &[]).unwrap();
+        meta
+    }
+
+    /// A meta stream whose ring is full of records that nobody has read.
+    fn full() -> Meta {
+        let meta = empty();
         (0..200).for_each(|_| meta.put_or_lose(Kind::Mark, [0; 3], "mark"));
         assert_eq!(meta.lost(), 0);
         assert!(meta.overwritten() > 0);
@@ -322,8 +328,7 @@ mod tests {
     #[test]
     fn a_full_ring_replaces_no_more_than_the_next_record_needs() {
         // 63 records of 16 words, 8 of them text, leave 16 words of the ring.
-        let meta = Meta::new();
-        meta.install(Vec::leak(vec![MaybeUninit::uninit(); 1024]), &[]).unwrap();
+        let meta = empty();
         let put = |words: usize| meta.put_or_lose(Kind::Mark, [0; 3], &"x".repeat(words * 8));
         (0..63).for_each(|_| put(8));
         let replaced = [1, 7, 12, 0, 8].map(|words| {
@@ -336,8 +341,7 @@ mod tests {
 
     #[test]
     fn the_first_read_replaces_no_more_than_half_of_the_ring() {
-        let meta = Meta::new();
-        meta.install(Vec::leak(vec![MaybeUninit::uninit(); 1024]), &[]).unwrap();
+        let meta = empty();
         (0..64).for_each(|_| meta.put_or_lose(Kind::Mark, [0; 3], &"x".repeat(64)));
         assert_eq!((free_words(&meta.ring), meta.overwritten()), (0, 0));
         (0..2).for_each(|_| meta.make_room_before_first_read());

@@ -1,43 +1,17 @@
 //! Tests of a check: what the counters of a CPU tell, and what they do not tell.
 
 use super::*;
-use crate::cpu_set::CpuSet;
 use crate::handler::with_tick;
-use crate::kernel::{Event, Outcome, Task};
+use crate::kernel::{Event, Outcome};
+use crate::quiet::Quiet;
 use crate::ring::tests::memory;
 use crate::{Config, Setup};
-use core::ops::Range;
 use core::sync::atomic::Ordering;
-use std::sync::Mutex;
-
-/// A kernel that keeps what it is told.
-struct Listener(Mutex<Vec<String>>);
-
-// SAFETY: no handler runs, so no memory is read by what these functions say.
-unsafe impl Kernel for Listener {
-    fn cpu(&self) -> usize {
-        1
-    }
-    fn signal(&self, _cpus: &CpuSet<'_>) {}
-    fn stack_range(&self, _address: u64) -> Option<Range<u64>> {
-        None
-    }
-    fn is_entry_code(&self, _address: u64) -> bool {
-        false
-    }
-    fn task(&self) -> Task {
-        Task { id: 7, idle: false }
-    }
-    fn sleep_ns(&self, _ns: u64) {}
-    fn locked_up(&self, lockup: &Lockup<'_>) {
-        self.0.lock().unwrap().push(lockup.to_string());
-    }
-}
 
 /// Two CPUs, of which the first is the sampler, and lockups of a millisecond.
-fn instance(config: Config) -> &'static Instance<Listener> {
-    let kernel = Listener(Mutex::new(Vec::new()));
-    let instance: &'static Instance<Listener> = Box::leak(Box::new(Instance { kernel, shared: Shared::new() }));
+fn instance(config: Config) -> &'static Instance<Quiet> {
+    let instance: &'static Instance<Quiet> =
+        Box::leak(Box::new(Instance { kernel: Quiet::new(), shared: Shared::new() }));
     let slots: &'static [CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
     let config = Config { tsc_hz: 1_000_000_000, text: (1, 2), lockup_ms: 1, ..config };
     crate::setup::init(&instance.shared, || Setup { slots, meta: memory(1024), config }).unwrap();
@@ -48,11 +22,11 @@ fn instance(config: Config) -> &'static Instance<Listener> {
 /// Looks again and again, with something that happens on CPU 1 in between, until this many reports were made or
 /// twenty times the threshold has passed. Returns the reports. A busy host may not run this thread for a while: such a
 /// pause counts as a tenth of the threshold, because nobody looks in it.
-fn looks(instance: &'static Instance<Listener>, most: usize, mut between: impl FnMut(&CpuSlot)) -> Vec<String> {
+fn looks(instance: &'static Instance<Quiet>, most: usize, mut between: impl FnMut(&CpuSlot)) -> Vec<String> {
     let (mut last, mut passed, mut is_on) = (timestamp::read(), 0, false);
     loop {
         is_on = check(instance, 0, is_on);
-        let reports = instance.kernel.0.lock().unwrap().clone();
+        let reports = instance.kernel.lockups.lock().unwrap().clone();
         let now = timestamp::read();
         (passed, last) = (passed + (now - last).min(100_000), now);
         if reports.len() >= most || passed > 20_000_000 {
@@ -74,7 +48,7 @@ fn lose(slot: &CpuSlot) {
 #[test]
 #[cfg_attr(miri, ignore = "waits in real time")]
 fn a_full_ring_hides_the_place_of_a_lockup_but_not_the_lockup_if_switches_are_counted() {
-    let count = |instance: &'static Instance<Listener>| {
+    let count = |instance: &'static Instance<Quiet>| {
         instance.shared.slots()[1].events.add(Event::ContextSwitch, None);
         instance
     };
@@ -115,7 +89,7 @@ fn the_sampler_does_not_judge_itself() {
         is_on = check(instance, 1, is_on);
         instance.shared.slots()[1].raise_tick();
     }
-    assert!(is_on && instance.kernel.0.lock().unwrap().is_empty());
+    assert!(is_on && instance.kernel.lockups.lock().unwrap().is_empty());
 }
 
 #[test]
@@ -174,5 +148,5 @@ fn what_is_off_is_not_looked_for_and_a_pause_begins_anew() {
         paused.shared.slots()[1].sampler.tick.fetch_add(1, Ordering::Relaxed);
         assert!(check(paused, 0, false));
     }
-    assert!(paused.kernel.0.lock().unwrap().is_empty());
+    assert!(paused.kernel.lockups.lock().unwrap().is_empty());
 }

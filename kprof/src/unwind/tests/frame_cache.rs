@@ -27,7 +27,7 @@ fn the_ends_of_rounds_stay_in_the_cache_while_other_stacks_are_walked() {
     let ends: Vec<u64> = cache.ends.iter().map(|end| end.load(Ordering::Relaxed)).collect();
     let is_kept = |stack, round: u64| ends.contains(&frame(stack, round * ROUND as u64));
     let kept = (0..STACKS).flat_map(|stack| [(stack, 1), (stack, 2)]).filter(|&(stack, round)| is_kept(stack, round));
-    // Two of the twenty may have the same place.
+    // Some of the twenty may have the same place, where the later one replaces the earlier one.
     let kept = kept.count();
     assert!(kept >= 16, "{kept} of 20 are in the cache");
     assert_eq!(ends.iter().filter(|end| **end != 0).count(), kept, "nothing else is");
