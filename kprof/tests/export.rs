@@ -45,7 +45,7 @@ fn what_is_exported_is_whole_named_and_freed_and_a_panic_frees_nothing() {
     let all = lines(&log);
     assert_eq!(samples(&all), 5, "{all:#?}");
     assert!(all.contains(&"# end cpu=1 to=40 samples=5".to_owned()));
-    assert_eq!((counter(&PROFILER, "in-ring"), counter(&PROFILER, "delivered")), (0, 5));
+    assert_eq!(counters(&PROFILER, ["in-ring", "delivered"]), [0, 5]);
     let mut log = String::new();
     PROFILER.export(&mut log).unwrap();
     assert_eq!(samples(&lines(&log)), 0);

@@ -27,7 +27,7 @@ fn an_empty_nmi_is_spurious_as_often_as_ticks_were_coalesced_and_then_foreign() 
     assert_eq!(nmi(2), Sampled);
     assert_eq!(nmi(1), Sampled, "an allowance lasts");
     assert_eq!([nmi(0), nmi(0)], [Spurious, Foreign]);
-    let counted = ["sent", "taken", "coalesced", "spurious", "foreign"].map(|name| counter(&PROFILER, name));
+    let counted = counters(&PROFILER, ["sent", "taken", "coalesced", "spurious", "foreign"]);
     assert_eq!(counted, [7, 4, 3, 3, 4]);
 }
 
@@ -57,7 +57,7 @@ fn an_empty_nmi_is_spurious_as_often_as_a_pending_tick_was_signalled_again() {
         spurious += nmis_until_foreign();
         let allowed = sent_before..=signals() + 1;
         assert!(allowed.contains(&spurious), "{spurious} spurious NMIs, allowed are {allowed:?}");
-        let shown = ["spurious", "resent"].map(|name| counter(&PROFILER, name));
+        let shown = counters(&PROFILER, ["spurious", "resent"]);
         assert!(shown[0] == spurious && spurious <= shown[1], "{spurious}, shown as {shown:?}");
         if spurious == signals() {
             break;

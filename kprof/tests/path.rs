@@ -89,7 +89,7 @@ fn every_overflow_of_a_counter_is_a_tick_whatever_the_time_is() {
         assert_eq!(profiler.on_timer(&token, &at).outcome, Outcome::Foreign, "time causes no tick");
         let ticks: Vec<_> = (0..TICKS).map(|_| profiler.on_overflow(&token, &at)).collect();
         assert!(ticks.iter().all(|tick| tick.outcome == Outcome::Sampled));
-        assert_eq!([counter(profiler, "sent"), counter(profiler, "recorded")], [TICKS as u64; 2]);
+        assert_eq!(counters(profiler, ["sent", "recorded"]), [TICKS as u64; 2]);
         let status = control(profiler);
         assert_eq!((status["event"].as_str(), status.get("hz")), ("dtlb-load-misses every 1000", None));
         let refused = profiler.open_control(1).write(b"hz 99").unwrap_err();
@@ -120,7 +120,7 @@ fn the_cost_of_the_handler_is_measured_on_one_tick_of_64() {
             slots[1].raise_tick();
             assert_ne!(profiler.on_nmi(&token(), &registers()), Outcome::Foreign);
         }
-        [counter(profiler, "self-samples"), counter(profiler, "self-tsc")]
+        counters(profiler, ["self-samples", "self-tsc"])
     };
     assert_eq!(ticks(63), [0, 0]);
     let [samples, cost] = ticks(1);

@@ -157,10 +157,10 @@ fn an_interrupt_on_an_idle_cpu_is_not_idle_time() {
         at
     };
     IDLE.store(true, Ordering::Relaxed);
-    let before = ["idle", "interrupt"].map(|name| counter(&PROFILER, name));
+    let before = counters(&PROFILER, ["idle", "interrupt"]);
     SLOTS[1].raise_tick();
     assert_eq!(PROFILER.on_nmi(&token(), &at(Marker::Syscall)), Outcome::Filtered);
     sampled(&daemon, &at(Marker::Interrupt(33)));
     IDLE.store(false, Ordering::Relaxed);
-    assert_eq!(["idle", "interrupt"].map(|name| counter(&PROFILER, name)), before.map(|count| count + 1));
+    assert_eq!(counters(&PROFILER, ["idle", "interrupt"]), before.map(|count| count + 1));
 }

@@ -92,7 +92,8 @@ fn an_image_has_its_addresses_its_id_and_its_name() {
 #[test]
 fn a_sample_is_whole_or_marked_as_truncated() {
     let truncated = Marker::Truncated(Ok(TruncationReason::Depth)).encode();
-    for (words, is_whole) in [(6, true), (255, true), (256, true), (257, false), (300, false)] {
+    let lengths = [(256, true), (257, false), (6, true), (255, true), (300, false)];
+    for (words, is_whole) in lengths.into_iter().take(if cfg!(miri) { 2 } else { 5 }) {
         let ring = ring_of(MAX_WORDS);
         let address = |word: u64| 0x1000 + word;
         let header = [0, 1, 0x55, 7];

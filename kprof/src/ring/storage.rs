@@ -40,7 +40,8 @@ impl Words {
         if memory.len() < crate::format::record::MAX_WORDS {
             return Err(BadMemory::TooSmall(memory.len()));
         }
-        memory.fill(MaybeUninit::new(0));
+        // SAFETY: the borrow is exclusive and has as many words. One operation also for Miri, unlike `fill`.
+        unsafe { memory.as_mut_ptr().write_bytes(0, memory.len()) };
         // An initialised u64 is an AtomicU64 (see the assertions below), and the exclusive borrow never ends.
         self.start.store(memory.as_mut_ptr().cast::<AtomicU64>(), Ordering::Relaxed);
         // Release: whoever sees the number sees the address.

@@ -177,7 +177,7 @@ fn check_numbered(at: u64, bytes: &[u8]) -> u64 {
 /// A producer, an owner and a reader of copies on three threads; they go through many laps of the ring.
 fn beside_each_other(overwrites: bool) {
     const WORDS: u64 = 300;
-    let records: u64 = if cfg!(miri) { 16 } else { 4000 };
+    let records: u64 = if cfg!(miri) { 8 } else { 4000 };
     let (ring, done) = (ring_of(2 * MAX_WORDS), AtomicBool::new(false));
     let (ring, done) = (&ring, &done);
     let (owned, copied, overtaken) = std::thread::scope(|scope| {

@@ -148,12 +148,17 @@ pub fn token() -> NmiToken {
 
 /// The status as keys and values.
 pub fn control<K: Kernel>(profiler: &Profiler<K>) -> HashMap<String, String> {
-    let mut text = String::new();
-    profiler.write_status(&mut text).unwrap();
-    text.lines()
+    status(profiler)
+        .lines()
         .filter_map(|line| line.split_once(' '))
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .collect()
+}
+
+fn status<K: Kernel>(profiler: &Profiler<K>) -> String {
+    let mut text = String::new();
+    profiler.write_status(&mut text).unwrap();
+    text
 }
 
 /// Stops sampling. `stop` waits for a bounded time, and on a busy host the sampler's thread may be paused for longer,
@@ -196,7 +201,16 @@ impl Daemon {
 
 /// A counter of CPU 1.
 pub fn counter(profiler: &Profiler<ArrayKernel>, name: &str) -> u64 {
-    control(profiler)[&format!("cpu.1.{name}")].parse().unwrap()
+    counters(profiler, [name])[0]
+}
+
+/// Several counters, from one status.
+pub fn counters<const N: usize>(profiler: &Profiler<ArrayKernel>, names: [&str; N]) -> [u64; N] {
+    let status = status(profiler);
+    names.map(|name| {
+        let counter = |line: &str| line.strip_prefix("cpu.1.")?.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
+        status.lines().find_map(counter).unwrap_or_else(|| panic!("no counter {name} in\n{status}"))
+    })
 }
 
 /// Converts the bytes of a read into words.

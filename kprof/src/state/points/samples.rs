@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn threads_that_allocate_and_free_find_each_of_their_own_once() {
-        const ROUNDS: u64 = if cfg!(miri) { 30 } else { 20_000 };
+        const ROUNDS: u64 = if cfg!(miri) { 10 } else { 20_000 };
         let (samples, found) = (samples(128), Mutex::new(HashSet::new()));
         let refused = AtomicU64::new(0);
         std::thread::scope(|scope| {

@@ -80,7 +80,7 @@ impl Machine {
     /// What a walk from these registers pushes after the first address, called as the handler calls it; and whether it
     /// passed an interrupt.
     pub(super) fn walk(&self, at: &Registers) -> (Vec<u64>, bool) {
-        let places: Vec<AtomicU64> = (0..1024).map(|_| AtomicU64::new(0xdead)).collect();
+        let places = [const { AtomicU64::new(0xdead) }; 1024];
         let mut walk = Walk {
             kernel: self,
             memory: self,
