@@ -44,6 +44,26 @@ fn interrupted_code_in_its_prologue_keeps_its_caller() {
 }
 
 #[test]
+fn interrupted_code_is_above_what_its_entry_has_saved_or_on_a_stack_that_was_not_left() {
+    let mut machine = Machine::new(64);
+    machine.frame(STACK + 80, STACK + 200, TEXT + 0x200);
+    machine.frame(STACK + 200, STACK + 400, INTERRUPT);
+    machine.frame(STACK + 400, 0, TEXT + 0x400);
+    let loop_ends = truncated(TruncationReason::Loop);
+    for (rsp, end) in [(224, TEXT + 0x400), (216, loop_ends), (16, loop_ends)] {
+        machine.hardware_frame(STACK + 216, TEXT + 0x100, 8, STACK + rsp);
+        let (stack, _) = machine.walk(&registers(STACK + 16, STACK + 80));
+        assert_eq!(stack, [TEXT + 0x200, INTERRUPT, TEXT + 0x100, end], "interrupted at {rsp}");
+    }
+    // The interrupt came on another stack, and the entry above claims that this other stack was interrupted before.
+    let at = interrupted(&mut machine, INTERRUPT, TEXT + 0x100, 8, STACK + 16, STACK + 80);
+    machine.hardware_frame(STACK + 216, TEXT + 0x700, 8, at.sp);
+    let (stack, _) = machine.walk(&at);
+    let crossed = [TEXT + 0x800, INTERRUPT, TEXT + 0x100, TEXT + 0x200, INTERRUPT, TEXT + 0x700];
+    assert_eq!(stack, [&crossed[..], &[loop_ends]].concat());
+}
+
+#[test]
 fn an_interrupt_of_user_code_ends_the_stack_with_the_users_instruction() {
     let mut machine = Machine::new(64);
     let at = interrupted(&mut machine, INTERRUPT, 0x40_1000, 0x33, 0x7fff_0000, 0x7fff_0010);

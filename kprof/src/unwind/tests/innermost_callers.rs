@@ -114,6 +114,19 @@ fn code_at_the_very_ends_of_the_text_is_not_looked_at_beyond_them() {
 }
 
 #[test]
+fn no_byte_outside_of_code_is_read_if_fewer_than_eight_bytes_of_code_are_there() {
+    let mut machine = Machine::new(64);
+    machine.frame(STACK + 200, 0, TEXT + 1);
+    machine.set(STACK + 40, TEXT);
+    let at = |pc| Registers { pc, ..registers(STACK + 40, STACK + 200) };
+    machine.module = TEXT + 0x1_0000..TEXT + 0x1_0004;
+    assert_eq!(machine.walk(&at(machine.module.start)).0, [TEXT + 1], "a module");
+    machine.text.truncate(4);
+    assert_eq!(machine.walk(&at(TEXT)).0, [TEXT + 1], "the text");
+    assert_eq!(machine.decoded.into_inner(), 0);
+}
+
+#[test]
 fn one_walk_looks_through_a_bounded_number_of_bytes_of_code() {
     // Nested interrupts, each in a function without a frame, 200 bytes after its beginning.
     const LEVELS: u64 = 60;

@@ -30,6 +30,8 @@ pub(super) struct Machine {
     /// Stacks: where each begins, and its words.
     pub(super) stacks: Vec<(u64, Vec<u64>)>,
     pub(super) text: Vec<u8>,
+    /// More kernel code, which `is_text` knows. No byte of it can be read.
+    pub(super) module: Range<u64>,
     pub(super) user: HashMap<u64, u64>,
     pub(super) entry: Option<(u64, EntryFrame)>,
     pub(super) entry_frame: Option<(u64, CallerEntryFrame)>,
@@ -84,7 +86,7 @@ impl Machine {
         let mut walk = Walk {
             kernel: self,
             memory: self,
-            text: Text::new((TEXT, TEXT + TEXT_BYTES as u64)),
+            text: Text::new((TEXT, TEXT + self.text.len() as u64)),
             sink: Sink::over(&places),
             frames_left: self.depth - 1,
             scan_left: MAX_SCANNED,
@@ -176,6 +178,9 @@ unsafe impl Kernel for Machine {
     }
     fn read_user(&self, address: u64) -> Option<u64> {
         self.user.get(&address).copied()
+    }
+    fn is_text(&self, address: u64) -> bool {
+        self.module.contains(&address)
     }
     fn is_entry_code(&self, address: u64) -> bool {
         STUBS.contains(&address)

@@ -112,12 +112,13 @@ fn the_dice_reach_every_stop_reason_and_every_border() {
 
 #[test]
 fn a_kernel_that_declares_the_wrong_range_is_not_believed() {
-    // Invalid ranges: one that does not contain the address asked for, misaligned and reversed ones, empty ones, one
+    // Invalid ranges: two that do not contain the address asked for, misaligned and reversed ones, empty ones, one
     // too short for a frame. The frame pointers fit each of them, so both the fast path and the slow path must check
     // the range itself.
     let stack = STACK..STACK + 512;
     let lies = [
         OTHER..OTHER + 512,
+        stack.start - 496..stack.start + 16,
         stack.start..stack.end - 4,
         stack.end..stack.start,
         stack.end..stack.end,
@@ -126,7 +127,7 @@ fn a_kernel_that_declares_the_wrong_range_is_not_believed() {
         stack.start + 16..stack.start + 24,
     ];
     for lie in lies {
-        for rbp in [STACK + 80, STACK + 84, u64::MAX - 15, !7] {
+        for rbp in [STACK, STACK + 80, STACK + 84, u64::MAX - 15, !7] {
             let mut machine = Machine::new(64);
             machine.frame(STACK + 80, 0, TEXT + 0x200);
             machine.lie = Some(lie.clone());
