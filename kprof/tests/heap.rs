@@ -148,8 +148,11 @@ fn every_recorded_allocation_has_its_free_and_no_other_free_has_a_record() {
     // While frees are not watched nobody knows what is freed: all older allocations are forgotten.
     reader.ctl.write(b"event heap.free off").unwrap();
     free(grown, 50);
+    let unwatched = allocate(60);
+    assert_eq!(events(&reader.read(), false).last().map(|(_, bytes, _)| *bytes), Some(60));
     reader.acknowledge(&PROFILER);
     reader.ctl.write(b"event heap.free record").unwrap();
+    free(unwatched, 60);
     let again: Vec<_> = (0..40).map(|_| allocate(50)).collect();
     again.iter().for_each(|block| free(*block, 50));
     let read = reader.read();

@@ -236,3 +236,26 @@ impl Registered {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocations_up_to_the_next_choice_need_no_more_than_a_count_unless_the_state_has_changed() {
+        let place: &'static PointCounts = Box::leak(Box::new(PointCounts::new()));
+        let heap = Heap::new();
+        heap.allocs.places[1].store(ptr::from_ref(place).cast_mut(), Ordering::Relaxed);
+        let is_only_counted = || heap.count_alloc(1, NonZeroU64::new(8).expect("8 is not 0"));
+        let by_weight = PointState::ByWeight(100);
+        heap.allocs.point.set(by_weight);
+        place.asked.distance().set_left(20);
+        heap.counted_down(place, place, by_weight.encode());
+        assert_eq!([(); 3].map(|()| is_only_counted()), [true, true, false]);
+        heap.allocs.point.set(PointState::Count);
+        heap.counted_down(place, place, by_weight.encode());
+        assert!(!is_only_counted(), "the old state was still in use");
+        heap.counted_down(place, place, PointState::Count.encode());
+        assert!(is_only_counted());
+    }
+}
