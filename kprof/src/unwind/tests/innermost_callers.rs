@@ -9,6 +9,12 @@ const F: u64 = 0x100;
 
 /// `main` (frame at +200, called from 0x400) has called f; [rsp] = `top`, [rsp+8] = `second`.
 fn called(code: &[u8], rip: u64, rbp: u64, top: u64, second: u64) -> Vec<u64> {
+    let (machine, at) = machine(code, rip, rbp, top, second);
+    machine.walk(&at).0
+}
+
+/// The machine of [`called`], and its registers.
+fn machine(code: &[u8], rip: u64, rbp: u64, top: u64, second: u64) -> (Machine, Registers) {
     let mut machine = Machine::new(64);
     machine.code(0x300, &call(RETURN, TEXT + F));
     machine.code(F, code);
@@ -16,7 +22,7 @@ fn called(code: &[u8], rip: u64, rbp: u64, top: u64, second: u64) -> Vec<u64> {
     machine.frame(STACK + 80, STACK + 200, RETURN);
     machine.set(STACK + 40, top);
     machine.set(STACK + 48, second);
-    machine.walk(&Registers { pc: TEXT + F + rip, ..registers(STACK + 40, rbp) }).0
+    (machine, Registers { pc: TEXT + F + rip, ..registers(STACK + 40, rbp) })
 }
 
 fn call(after: u64, target: u64) -> [u8; 5] {
@@ -70,6 +76,9 @@ fn a_tail_call_and_a_plain_push_keep_their_caller() {
 fn a_stale_return_address_in_a_framed_body_is_a_candidate_and_not_a_caller() {
     let stack = called(&FRAMED, 4, OWN, RETURN, 7);
     assert_eq!(stack, [CANDIDATE, RETURN, RETURN, TEXT + 0x400]);
+    let (mut machine, at) = machine(&FRAMED, 4, OWN, RETURN, 7);
+    machine.depth = 1;
+    assert_eq!(machine.walk(&at).0, [truncated(TruncationReason::Depth)], "no marker without its candidate");
 }
 
 #[test]
@@ -103,6 +112,15 @@ fn a_word_without_a_call_before_it_is_never_a_caller() {
 }
 
 #[test]
+fn a_word_after_a_call_of_what_is_no_code_is_never_a_caller() {
+    for rip in 0..8 {
+        let (mut machine, at) = machine(&FRAMED, rip, MAIN, RETURN, 7);
+        machine.code(0x300, &call(RETURN, TEXT + TEXT_BYTES as u64));
+        assert_eq!(machine.walk(&at).0, [TEXT + 0x400], "at {rip}");
+    }
+}
+
+#[test]
 fn code_at_the_very_ends_of_the_text_is_not_looked_at_beyond_them() {
     for rip in [TEXT, TEXT + 4, TEXT + TEXT_BYTES as u64 - 1] {
         let mut machine = Machine::new(64);
@@ -111,6 +129,11 @@ fn code_at_the_very_ends_of_the_text_is_not_looked_at_beyond_them() {
         let at = Registers { pc: rip, ..registers(STACK + 40, STACK + 200) };
         assert_eq!(machine.walk(&at).0, [TEXT + 0x400]);
     }
+    // Up to the ends it is: the last byte of the text is a return.
+    let last = TEXT_BYTES as u64 - 1;
+    let (mut machine, at) = machine(&[], last - F, MAIN, RETURN, 7);
+    machine.code(last, &[0xc3]);
+    assert_eq!(machine.walk(&at).0, [RETURN, TEXT + 0x400]);
 }
 
 #[test]

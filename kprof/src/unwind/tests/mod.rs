@@ -276,9 +276,12 @@ fn every_way_to_break_a_chain_is_told_apart() {
         let (stack, _) = machine.walk(&registers(STACK + 16, STACK + 80));
         assert_eq!(stack, [TEXT + 0x200, truncated(reason)], "next frame {next:#x}");
     }
-    let mut machine = Machine::new(64);
-    machine.frame(STACK + 80, STACK + 160, 0xdead_beef);
-    assert_eq!(machine.walk(&registers(STACK + 16, STACK + 80)).0, [truncated(TruncationReason::NotText)]);
+    for word in [0xdead_beef, TEXT - 1, TEXT + TEXT_BYTES as u64] {
+        let mut machine = Machine::new(64);
+        machine.frame(STACK + 80, STACK + 160, word);
+        let (stack, _) = machine.walk(&registers(STACK + 16, STACK + 80));
+        assert_eq!(stack, [truncated(TruncationReason::NotText)], "return address {word:#x}");
+    }
 }
 
 #[test]
