@@ -137,3 +137,24 @@ fn a_kernel_that_declares_the_wrong_range_is_not_believed() {
         }
     }
 }
+
+#[cfg(feature = "records")]
+#[test]
+fn the_callers_of_running_code_are_not_taken_from_a_wrong_range() {
+    let mut machine = Machine::new(64);
+    let stack = STACK..STACK + 512;
+    let frames = [
+        (stack.clone(), STACK + 80, true),
+        (stack.clone(), STACK + 84, false),
+        (stack.clone(), STACK + 504, false),
+        (OTHER..OTHER + 512, STACK + 80, false),
+        (stack.start..0, u64::MAX - 15, false),
+        (stack.start..8, !7, false),
+    ];
+    for (range, frame, is_right) in frames {
+        machine.lie = Some(range.clone());
+        // Without places, no frame is read.
+        let run = crate::unwind::callers(&machine, &machine, &TextCell::new(), frame, &[]);
+        assert_eq!(run.is_some(), is_right, "{range:x?}, {frame:#x}");
+    }
+}
