@@ -1,12 +1,12 @@
 //! `cargo xtask mutants`: changes the code on purpose, one place at a time, and says which changes no test notices.
 //!
-//! In: the parts of kprof whose faults would be silent (rings, draining, control, handler, account, points), or with
-//! `--package kprof-daemon` the whole daemon; or only what differs from a commit. Out: the changes that no test has
-//! noticed. Each of them must be in the list `mutants.txt` of the package, with the reason why no test needs to notice
-//! it. The verb runs cargo-mutants on a copy of the repository, and builds it from the registry if it is missing. Each
-//! change costs the time to compile the tests again. So the tests run in parts: the first part tries all changes, and
-//! each further part only those that no part before it has noticed. A run over everything takes hours: `--shard 1/6`
-//! runs a sixth.
+//! In: the parts of kprof whose faults would be silent (rings, draining, control, handler, account, points, unwinder),
+//! or with `--package kprof-daemon` the whole daemon; or only what differs from a commit. Out: the changes that no test
+//! has noticed. Each of them must be in the list `mutants.txt` of the package, with the reason why no test needs to
+//! notice it. The verb runs cargo-mutants on a copy of the repository, and builds it from the registry if it is
+//! missing. Each change costs the time to compile the tests again. So the tests run in parts: the first part tries all
+//! changes, and each further part only those that no part before it has noticed. A run over everything takes hours:
+//! `--shard 1/6` runs a sixth.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -90,7 +90,7 @@ impl Package {
 }
 
 /// What of kprof is changed.
-const KPROF_FILES: [&str; 14] = [
+const KPROF_FILES: [&str; 15] = [
     "kprof/src/ring/*.rs",
     "kprof/src/drain.rs",
     "kprof/src/drain/*.rs",
@@ -105,6 +105,7 @@ const KPROF_FILES: [&str; 14] = [
     "kprof/src/state/points/*.rs",
     "kprof/src/state/stream.rs",
     "kprof/src/state/transition.rs",
+    "kprof/src/unwind/*.rs",
 ];
 /// The tests that should notice a change in kprof: first the unit tests, then those of the others that notice most,
 /// then the rest. Tests that take minutes are left out.
