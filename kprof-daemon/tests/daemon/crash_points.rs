@@ -13,7 +13,8 @@ use support::Random;
 use support::disk::Crash;
 use support::kernel::Kernel;
 use support::scenario::{OUTPUT, exactly_once, options, reading, reading_damaged, session};
-use support::system::{KILLED, LastCall, Simulated};
+use support::system::world::LastCall;
+use support::system::{KILLED, Simulated};
 
 /// The number of pauses of a run. Some ticks come in each pause.
 const PAUSES: u64 = 40;

@@ -14,19 +14,10 @@ use std::cell::Cell;
 use std::path::Path;
 use std::rc::Rc;
 use support::kernel::Kernel;
-use support::scenario::{OUTPUT, exactly_once, options, reading, session};
+use support::scenario::{OUTPUT, exactly_once, options, reading, session, ticking};
 use support::system::Simulated;
 
 const BAD: &str = "/root/profiling.txt.bad";
-
-/// A system with a tick in each pause. The session ends after `pauses`.
-fn ticking(kernel: Kernel, pauses: u64, signals: &Signals) -> Simulated {
-    let stopper = signals.clone();
-    let on_pause = move |kernel: &mut Kernel, pause: u64| {
-        if pause > pauses { stopper.stop() } else { kernel.tick() }
-    };
-    Simulated::new(kernel, Box::new(on_pause))
-}
 
 fn kernel() -> Kernel {
     Kernel::new(&[1, 2], 1 << 13, 8)

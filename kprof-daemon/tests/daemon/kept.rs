@@ -13,8 +13,7 @@ use kprof_daemon::write::compose::Form;
 use std::path::{Path, PathBuf};
 use support::kernel::Kernel;
 use support::reader::{read, text_of_binary};
-use support::scenario::{OUTPUT, options, session};
-use support::system::Simulated;
+use support::scenario::{OUTPUT, options, session, simulated};
 
 fn kept(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
@@ -23,14 +22,8 @@ fn kept(name: &str) -> PathBuf {
 /// A short session, always the same.
 fn written(form: Form) -> Vec<u8> {
     let signals = Signals::default();
-    let stopper = signals.clone();
-    let on_pause = move |kernel: &mut Kernel, pause| {
-        if pause > 6 {
-            return stopper.stop();
-        }
-        (0..kernel.random.below(5)).for_each(|_| kernel.tick());
-    };
-    let system = Simulated::new(Kernel::new(&[1, 2], 1 << 13, 77), Box::new(on_pause));
+    let some_ticks = |kernel: &mut Kernel, _| (0..kernel.random.below(5)).for_each(|_| kernel.tick());
+    let system = simulated(Kernel::new(&[1, 2], 1 << 13, 77), 6, &signals, some_ticks);
     session(&system, Options { form, ..options() }, &signals).unwrap();
     system.file(OUTPUT)
 }

@@ -15,28 +15,8 @@ use std::io;
 use support::kernel::Kernel;
 use support::reader::Reading;
 use support::ring::Ring;
-use support::scenario::{OUTPUT, exactly_once, options, reading, session};
+use support::scenario::{OUTPUT, exactly_once, options, reading, session, simulated, ticking};
 use support::system::Simulated;
-
-/// A simulated system that calls `each` in each of `pauses` pauses. The next pause ends the session.
-fn world(
-    kernel: Kernel,
-    pauses: u64,
-    signals: &Signals,
-    mut each: impl FnMut(&mut Kernel, u64) + 'static,
-) -> Simulated {
-    let signals = signals.clone();
-    Simulated::new(
-        kernel,
-        Box::new(move |kernel, pause| {
-            if pause <= pauses {
-                each(kernel, pause);
-            } else {
-                signals.stop();
-            }
-        }),
-    )
-}
 
 /// Runs to the end and asserts that nothing is missing, double or wrong.
 fn run(system: &Simulated, signals: &Signals) -> (Totals, Reading) {
@@ -57,7 +37,7 @@ fn run(system: &Simulated, signals: &Signals) -> (Totals, Reading) {
 fn a_mode_that_changes_between_reading_and_acknowledging_ends_nothing() {
     for seed in 1..30 {
         let signals = Signals::default();
-        let system = world(Kernel::new(&[1, 2], 1 << 13, seed), 60, &signals, |kernel, _| {
+        let system = simulated(Kernel::new(&[1, 2], 1 << 13, seed), 60, &signals, |kernel, _| {
             for _ in 0..kernel.random.below(12) {
                 kernel.tick();
             }
@@ -71,7 +51,7 @@ fn a_mode_that_changes_between_reading_and_acknowledging_ends_nothing() {
 fn short_reads_split_records_and_interrupted_calls_lose_nothing() {
     for seed in 1..30 {
         let signals = Signals::default();
-        let system = world(Kernel::new(&[1, 2], 1 << 13, seed), 60, &signals, |kernel, _| {
+        let system = simulated(Kernel::new(&[1, 2], 1 << 13, seed), 60, &signals, |kernel, _| {
             for _ in 0..kernel.random.below(12) {
                 kernel.tick();
             }
@@ -92,7 +72,7 @@ fn short_reads_split_records_and_interrupted_calls_lose_nothing() {
 #[test]
 fn empty_cpus_and_cpus_that_come_later_are_drained() {
     let signals = Signals::default();
-    let system = world(Kernel::new(&[1], 1 << 13, 5), 30, &signals, |kernel, pause| {
+    let system = simulated(Kernel::new(&[1], 1 << 13, 5), 30, &signals, |kernel, pause| {
         if pause == 10 {
             kernel.rings.insert(2, Ring::new(1 << 13));
         }
@@ -113,7 +93,7 @@ fn empty_cpus_and_cpus_that_come_later_are_drained() {
 fn a_flood_is_drained_as_far_as_the_rings_hold_and_the_rest_is_counted() {
     let signals = Signals::default();
     // 10 kHz on three CPUs: 2500 samples each in a quarter of a second, into rings of 256 KiB.
-    let system = world(Kernel::new(&[1, 2, 3], 32 * 1024, 5), 8, &signals, |kernel, pause| {
+    let system = simulated(Kernel::new(&[1, 2, 3], 32 * 1024, 5), 8, &signals, |kernel, pause| {
         for _ in 0..if pause == 4 { 6000 } else { 2500 } {
             if kernel.names.len() < 5 {
                 kernel.name(kernel.names.len() as u64 + 1, b"task flood #%".to_vec());
@@ -133,7 +113,7 @@ fn every_flipped_byte_of_a_record_costs_at_most_that_record() {
     // A first run finds out where the records of one read are.
     let lengths = |flip: Option<(usize, u8)>| {
         let signals = Signals::default();
-        let system = world(Kernel::new(&[1], 1 << 13, 11), 3, &signals, |kernel, pause| {
+        let system = simulated(Kernel::new(&[1], 1 << 13, 11), 3, &signals, |kernel, pause| {
             let ticks = if pause == 1 { 6 } else { 3 };
             (0..ticks).for_each(|_| kernel.tick());
         });
@@ -186,7 +166,7 @@ fn a_newer_kernel_is_named_and_keeps_its_records() {
     let signals = Signals::default();
     let mut kernel = Kernel::new(&[1], 1 << 13, 3);
     kernel.version = Some(2);
-    let system = world(kernel, 3, &signals, |kernel, _| kernel.tick());
+    let system = simulated(kernel, 3, &signals, |kernel, _| kernel.tick());
     let error = session(&system, options(), &signals).unwrap_err();
     assert!(matches!(error, Error::Newer { version: 2, .. }), "{error}");
     assert_eq!(error.exit_code(), 7);
@@ -249,7 +229,7 @@ fn a_ctl_file_that_does_not_say_protocol_1_is_not_read() {
 fn streams_that_are_busy_at_the_end_are_read_nevertheless() {
     let signals = Signals::default();
     let stopper = signals.clone();
-    let system = world(Kernel::new(&[1, 2], 1 << 13, 8), 40, &signals, move |kernel, pause| {
+    let system = simulated(Kernel::new(&[1, 2], 1 << 13, 8), 40, &signals, move |kernel, pause| {
         kernel.tick();
         if pause == 10 {
             // The session ends now, and the next reads find another reader.
@@ -262,7 +242,7 @@ fn streams_that_are_busy_at_the_end_are_read_nevertheless() {
 
 #[test]
 fn a_state_without_an_end_is_refused() {
-    let system = world(Kernel::new(&[1], 1 << 13, 8), 5, &Signals::default(), |kernel, _| kernel.tick());
+    let system = ticking(Kernel::new(&[1], 1 << 13, 8), 5, &Signals::default());
     system.0.borrow_mut().endless_state = true;
     let error = session(&system, options(), &Signals::default()).unwrap_err();
     assert_eq!(error.exit_code(), 7);
@@ -272,7 +252,7 @@ fn a_state_without_an_end_is_refused() {
 #[test]
 fn a_full_disk_holds_the_acknowledgements_until_there_is_room() {
     let signals = Signals::default();
-    let system = world(Kernel::new(&[1, 2], 1 << 13, 8), 40, &signals, |kernel, _| kernel.tick());
+    let system = ticking(Kernel::new(&[1, 2], 1 << 13, 8), 40, &signals);
     system.0.borrow_mut().disk.room = 5000;
     // The disk gets free space while the daemon sleeps before its next attempt.
     let room = system.clone();
@@ -296,7 +276,7 @@ fn a_full_disk_holds_the_acknowledgements_until_there_is_room() {
 #[test]
 fn a_full_disk_ends_the_session_where_that_is_wanted_and_the_file_is_whole() {
     let signals = Signals::default();
-    let system = world(Kernel::new(&[1, 2], 1 << 13, 8), 40, &signals, |kernel, _| kernel.tick());
+    let system = ticking(Kernel::new(&[1, 2], 1 << 13, 8), 40, &signals);
     system.0.borrow_mut().disk.room = 5000;
     let stop = kprof_daemon::drain_loop::Options { on_full: OnFull::Stop, ..options() };
     let error = session(&system, stop, &signals).unwrap_err();
@@ -315,7 +295,7 @@ fn a_full_disk_ends_the_session_where_that_is_wanted_and_the_file_is_whole() {
 #[test]
 fn a_write_error_is_named_with_file_and_place_and_what_was_safe_stays() {
     let signals = Signals::default();
-    let system = world(Kernel::new(&[1], 1 << 13, 8), 20, &signals, |kernel, _| kernel.tick());
+    let system = ticking(Kernel::new(&[1], 1 << 13, 8), 20, &signals);
     let broken = system.clone();
     let before = std::rc::Rc::new(std::cell::Cell::new(0));
     let noted = std::rc::Rc::clone(&before);
@@ -342,7 +322,7 @@ fn a_write_error_is_named_with_file_and_place_and_what_was_safe_stays() {
 #[test]
 fn a_source_that_goes_away_is_named_and_the_file_is_whole() {
     let signals = Signals::default();
-    let system = world(Kernel::new(&[1], 1 << 13, 8), 20, &signals, |kernel, pause| {
+    let system = simulated(Kernel::new(&[1], 1 << 13, 8), 20, &signals, |kernel, pause| {
         kernel.tick();
         kernel.is_gone = pause == 10;
     });
@@ -358,7 +338,7 @@ fn a_source_that_goes_away_is_named_and_the_file_is_whole() {
 #[test]
 fn a_deleted_file_is_noticed() {
     let signals = Signals::default();
-    let system = world(Kernel::new(&[1], 1 << 13, 8), 20, &signals, |kernel, _| kernel.tick());
+    let system = ticking(Kernel::new(&[1], 1 << 13, 8), 20, &signals);
     let deleting = system.clone();
     let mut before = std::mem::replace(&mut deleting.0.borrow_mut().on_pause, Box::new(|_, _| {}));
     let gone = std::rc::Rc::new(std::cell::Cell::new(false));
@@ -375,7 +355,7 @@ fn a_deleted_file_is_noticed() {
 #[test]
 fn a_new_boot_gets_a_header_of_its_own_and_its_positions_count_anew() {
     let signals = Signals::default();
-    let system = world(Kernel::new(&[1], 1 << 13, 8), 5, &signals, |kernel, _| kernel.tick());
+    let system = ticking(Kernel::new(&[1], 1 << 13, 8), 5, &signals);
     run(&system, &signals);
     let mut rebooted = Kernel::new(&[1], 1 << 13, 9);
     rebooted.boot = 0x5f0d;

@@ -12,7 +12,8 @@ use support::Random;
 use support::disk::Crash;
 use support::kernel::Kernel;
 use support::scenario::{exactly_once, options, reading_damaged, session};
-use support::system::{KILLED, LastCall, Simulated};
+use support::system::world::LastCall;
+use support::system::{KILLED, Simulated};
 
 /// Lets a session run for some pauses with ticks, and stops it before call number `stop_at` of its own.
 fn session_until(system: &Simulated, plan: &Options, stop_at: Option<usize>, last_call: LastCall) -> bool {

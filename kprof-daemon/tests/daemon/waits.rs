@@ -14,22 +14,19 @@ use std::rc::Rc;
 use std::time::Duration;
 use support::disk::Disk;
 use support::kernel::Kernel;
-use support::scenario::{OUTPUT, exactly_once, options, reading, session};
+use support::scenario::{self, OUTPUT, exactly_once, options, reading, session};
 use support::system::Simulated;
 
-/// A system with a tick in each of 40 pauses, and a disk of 5000 bytes.
+/// A system with a tick in each of 40 pauses.
+fn ticking(signals: &Signals) -> Simulated {
+    scenario::ticking(Kernel::new(&[1, 2], 1 << 13, 8), 40, signals)
+}
+
+/// The same, with a disk of 5000 bytes.
 fn full_disk(signals: &Signals) -> Simulated {
     let system = ticking(signals);
     system.0.borrow_mut().disk.room = 5000;
     system
-}
-
-fn ticking(signals: &Signals) -> Simulated {
-    let stopper = signals.clone();
-    let on_pause = move |kernel: &mut Kernel, pause: u64| {
-        if pause > 40 { stopper.stop() } else { kernel.tick() }
-    };
-    Simulated::new(Kernel::new(&[1, 2], 1 << 13, 8), Box::new(on_pause))
 }
 
 /// Calls `act` in wait number `number` of the session.

@@ -19,16 +19,29 @@ pub fn options() -> Options {
     Options::new(OUTPUT)
 }
 
-/// A simulated system with some ticks in each of `pauses` pauses. Then the session ends.
-pub fn world(pauses: u64, signals: &Signals) -> Simulated {
+/// A simulated system that calls `each` in each of `pauses` pauses. The next pause ends the session.
+pub fn simulated(
+    kernel: Kernel,
+    pauses: u64,
+    signals: &Signals,
+    mut each: impl FnMut(&mut Kernel, u64) + 'static,
+) -> Simulated {
     let signals = signals.clone();
     let on_pause = move |kernel: &mut Kernel, pause: u64| {
-        if pause > pauses {
-            return signals.stop();
-        }
-        (0..kernel.random.below(6)).for_each(|_| kernel.tick());
+        if pause > pauses { signals.stop() } else { each(kernel, pause) }
     };
-    Simulated::new(Kernel::new(&[1, 2], 1 << 14, 12), Box::new(on_pause))
+    Simulated::new(kernel, Box::new(on_pause))
+}
+
+/// A simulated system with a tick in each of `pauses` pauses.
+pub fn ticking(kernel: Kernel, pauses: u64, signals: &Signals) -> Simulated {
+    simulated(kernel, pauses, signals, |kernel, _| kernel.tick())
+}
+
+/// A simulated system with some ticks in each of `pauses` pauses.
+pub fn world(pauses: u64, signals: &Signals) -> Simulated {
+    let some_ticks = |kernel: &mut Kernel, _| (0..kernel.random.below(6)).for_each(|_| kernel.tick());
+    simulated(Kernel::new(&[1, 2], 1 << 14, 12), pauses, signals, some_ticks)
 }
 
 /// Runs one session until `signals` ends it, or until the first error.
