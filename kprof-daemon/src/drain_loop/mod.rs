@@ -255,6 +255,11 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         is_whole.then_some(&self.by_point)
     }
 
+    /// The system on which the session runs, for messages about it.
+    pub fn system(&mut self) -> &mut S {
+        self.system
+    }
+
     /// The kernel's state when it was last read.
     pub fn ctl(&self) -> &Ctl {
         &self.ctl

@@ -20,6 +20,7 @@ mod live;
 mod nasty;
 mod pauses;
 mod probes;
+mod profiled;
 mod programs;
 mod record;
 mod recorded;
