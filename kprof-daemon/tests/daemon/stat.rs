@@ -5,7 +5,10 @@
 
 use crate::support;
 
+use std::cell::Cell;
 use std::path::Path;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 use support::recording::{run, world};
 use support::scenario::OUTPUT;
 
@@ -19,6 +22,34 @@ fn stat_prints_counts_and_keeps_no_samples() {
     assert!(system.file(OUTPUT).is_empty());
     let world = system.0.borrow();
     assert!(world.kernel.rings.values().all(|ring| ring.tail == ring.head && ring.lost_full == 0));
+}
+
+#[test]
+fn what_is_read_after_the_end_of_the_command_is_not_part_of_its_time() {
+    let system = world();
+    let (began, ended) = (Instant::now(), Rc::new(Cell::new(None)));
+    let note = Rc::clone(&ended);
+    {
+        let world = &mut *system.0.borrow_mut();
+        // There is something to read, and another reader has it until the command has ended, and for a while longer.
+        world.disk.open(Path::new("/dev/null"));
+        world.kernel.tick();
+        world.kernel.nasty.busy_reads = u32::MAX;
+        world.on_pause = Box::new(move |kernel, _| {
+            std::thread::sleep(Duration::from_millis(1));
+            if kernel.nasty.busy_reads > 0 && kernel.commands.iter().any(|command| command == "stop") {
+                note.set(Some(Instant::now()));
+                std::thread::sleep(Duration::from_millis(300));
+                kernel.nasty.busy_reads = 0;
+            }
+        });
+    }
+    let (code, talk) = run(&system, &["stat", "--", "true"]);
+    assert_eq!(code.unwrap(), 0, "{talk}");
+    let seconds =
+        talk.split_once(": ").and_then(|(_, rest)| rest.split_once(" s, ")).unwrap_or_else(|| panic!("{talk}")).0;
+    let command = ended.get().expect("it reads after the end").duration_since(began).as_secs_f64();
+    assert!(seconds.parse::<f64>().unwrap() <= command + 0.005, "{command} s for the command: {talk}");
 }
 
 #[test]
