@@ -17,6 +17,7 @@ mod gaps;
 mod host;
 mod kept;
 mod live;
+mod lost;
 mod nasty;
 mod pauses;
 mod probes;

@@ -50,6 +50,8 @@ pub struct World {
     pub interrupts: u64,
     pub random: Random,
     pub clock: Duration,
+    /// How many ticks pass while a file is synced, as on a busy machine.
+    pub ticks_in_sync: u64,
     /// Delays syncs until after the next acknowledgement, which makes the daemon deliberately wrong.
     pub acks_before_sync: bool,
     late_syncs: Vec<usize>,
@@ -108,6 +110,7 @@ impl World {
             interrupts: 0,
             random: Random(99),
             clock: Duration::ZERO,
+            ticks_in_sync: 0,
             acks_before_sync: false,
             late_syncs: Vec::new(),
             late_syncs_are_due: false,
@@ -192,6 +195,8 @@ impl World {
         } else {
             self.disk.sync(file);
         }
+        let ticks = if self.kernel.running { self.ticks_in_sync } else { 0 };
+        (0..ticks).for_each(|_| self.kernel.tick_without_names());
     }
 
     /// A write to ctl of the simulated kernel. Its `wait` lets time pass.
