@@ -138,6 +138,9 @@ pub enum StateError {
     StreamBusy(StreamName),
     /// Another change was in progress and has not finished in time.
     Busy,
+    /// `init` was not called yet, or was refused. It sets the state and all settings, so a change before it would have
+    /// no effect.
+    NotReady,
 }
 
 impl fmt::Display for StateError {
@@ -150,6 +153,7 @@ impl fmt::Display for StateError {
             Self::Sampler => f.write_str("the sampler CPU has not come back from sending a tick within a second"),
             Self::StreamBusy(stream) => write!(f, "somebody reads or exports {stream}: try again"),
             Self::Busy => f.write_str("another change of state is under way: try again"),
+            Self::NotReady => f.write_str("the kernel has not set the profiler up yet, or could not"),
         }
     }
 }

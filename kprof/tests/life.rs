@@ -21,6 +21,22 @@ fn fresh(config: Config) -> (&'static Profiler<ArrayKernel>, &'static [CpuSlot; 
     (profiler, slots)
 }
 
+#[test]
+fn a_change_before_init_is_refused_because_init_sets_everything() {
+    static PROFILER: Profiler<ArrayKernel> = Profiler::new(ArrayKernel);
+    static SLOTS: [CpuSlot; 2] = [const { CpuSlot::new() }; 2];
+    let ctl = PROFILER.open_control(1);
+    for command in ["start", "hz 77", "protocol 1"] {
+        let refused = ctl.write(command.as_bytes()).map(|_| ()).map_err(|error| error.reason);
+        assert_eq!(refused, Err(CommandError::Change(StateError::NotReady)), "{command}");
+    }
+    assert_eq!([PROFILER.start(), PROFILER.stop()], [Err(StateError::NotReady); 2]);
+    set_up(&PROFILER, &SLOTS, Config::new());
+    ctl.write(b"start\nhz 77").unwrap();
+    let status = control(&PROFILER);
+    assert_eq!([&status["state"], &status["hz"]], ["running", "77"]);
+}
+
 /// All records of the meta stream: kind, first value, text.
 fn meta(daemon: &Daemon) -> Vec<(Kind, u64, String)> {
     let (mut records, mut buffer) = (Vec::new(), vec![0; 64 * 1024]);

@@ -62,8 +62,12 @@ impl Drop for Transition<'_> {
 }
 
 impl Shared {
-    /// Takes the right to make changes, after waiting for other changes to end.
+    /// Takes the right to make changes, after waiting for other changes to end. There is none before `init`, which sets
+    /// the state and all settings.
     pub(crate) fn writer(&self) -> Result<Writer<'_>, StateError> {
+        if self.slots().is_empty() {
+            return Err(StateError::NotReady);
+        }
         let mut patience = Patience::us(WRITER_WAIT_US, self.tsc_hz());
         while self.writer.swap(true, Ordering::Acquire) {
             if !patience.go_on() {
