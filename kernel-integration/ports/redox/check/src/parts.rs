@@ -51,8 +51,12 @@ pub mod context {
         pub fn block(&mut self, _reason: &'static str) {}
     }
 
+    /// How many times a context has begun to sleep.
+    pub static SLEEPS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+
     /// Sleeps until the context's wake time, and clears that time. Here it takes ten milliseconds.
     pub fn switch(_token: &mut crate::sync::CleanLockToken) {
+        SLEEPS.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         std::thread::sleep(std::time::Duration::from_millis(10));
         WOKEN.with(|context| context.write(LockToken::default()).wake = None);
     }
@@ -293,6 +297,7 @@ pub mod syscall {
         pub const EAGAIN: i32 = 11;
         pub const EFAULT: i32 = 14;
         pub const EBUSY: i32 = 16;
+        pub const ENODEV: i32 = 19;
         pub const EINVAL: i32 = 22;
         pub const EBADFD: i32 = 77;
 

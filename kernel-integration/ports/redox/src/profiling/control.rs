@@ -9,7 +9,10 @@ use alloc::{collections::BTreeMap, string::String, sync::Arc, vec::Vec};
 
 use kprof::{ControlFile, ReadError, StreamFile};
 
-use super::{read::DBG_ID_MAP, PROFILER};
+use super::{
+    read::{is_set_up, DBG_ID_MAP},
+    rings, PROFILER,
+};
 use crate::{
     context,
     cpu_set::LogicalCpuId,
@@ -28,6 +31,8 @@ const READ_BYTES: usize = 64 * 1024;
 const REPEATED_NAMES: usize = 128;
 /// How often a waiting thread checks again.
 const LOOK_NS: u128 = 10_000_000;
+/// How long a write waits until kprof is set up. The sampler CPU calibrates its clocks in about 150 ms.
+const SET_UP_NS: u128 = 3_000_000_000;
 
 /// The open control files by their handles. The lock is only held for a lookup.
 static FILES: spin::Mutex<BTreeMap<usize, Arc<ControlFile>>> = spin::Mutex::new(BTreeMap::new());
@@ -52,6 +57,7 @@ pub fn write(id: usize, buf: UserSliceRo, token: &mut CleanLockToken) -> Result<
     let mut commands = [0; MAX_BYTES];
     let commands = commands.get_mut(..buf.len()).ok_or(Error::new(EINVAL))?;
     buf.copy_to_slice(commands)?;
+    wait_until_set_up(token)?;
     let done = file(id, token).write(commands).map_err(|refusal| {
         info!("kprof: refused: {refusal}");
         Error::new(if refusal.is_busy() { EBUSY } else { EINVAL })
@@ -66,6 +72,25 @@ pub fn write(id: usize, buf: UserSliceRo, token: &mut CleanLockToken) -> Result<
         while !PROFILER.reader_due() && crate::time::monotonic(token) < end && !sleep(token) {}
     }
     Ok(commands.len())
+}
+
+/// Set-up replaces all settings, so a command that is carried out earlier would have no effect.
+fn wait_until_set_up(token: &mut CleanLockToken) -> Result<()> {
+    let end = crate::time::monotonic(token).saturating_add(SET_UP_NS);
+    while !is_set_up() {
+        if rings().is_empty() {
+            info!("kprof: refused: nothing is sampled");
+            return Err(Error::new(ENODEV));
+        }
+        if crate::time::monotonic(token) >= end {
+            info!("kprof: refused: not set up");
+            return Err(Error::new(EAGAIN));
+        }
+        if sleep(token) {
+            return Err(Error::new(EINTR));
+        }
+    }
+    Ok(())
 }
 
 /// Sends the names of the newest contexts again. `DBG_ID_MAP` has the names of contexts that have ended, too.

@@ -30,10 +30,15 @@ pub static DBG_ID_MAP: RwLock<L1, Names> = RwLock::new(Names::with_hasher(
 /// Whether kprof is set up, so that names can be sent to it. It counts an earlier one as lost.
 static IS_SENDING: AtomicBool = AtomicBool::new(false);
 
+/// Whether commands have an effect.
+pub(super) fn is_set_up() -> bool {
+    IS_SENDING.load(Ordering::SeqCst)
+}
+
 /// Called when a context is created, or starts another program.
 pub fn name_context(id: u32, name: Name, token: &mut CleanLockToken) {
     DBG_ID_MAP.write(token.token()).insert(id, name);
-    if IS_SENDING.load(Ordering::SeqCst) {
+    if is_set_up() {
         PROFILER.task_name(u64::from(id), &name);
     }
 }

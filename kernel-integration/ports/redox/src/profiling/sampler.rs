@@ -121,6 +121,9 @@ fn set_up(sampler: LogicalCpuId, tsc_hz: u64, timer_hz: u64) {
     }
     if let Err(error) = PROFILER.init(|| setup(Some(sampler), tsc_hz, hz)) {
         error!("kprof: nothing is sampled: {error}");
+        // The boot CPU may be waiting for this.
+        IS_DECIDED.store(true, Ordering::SeqCst);
+        return;
     }
     // SAFETY: this CPU holds no lock.
     send_names(&mut unsafe { CleanLockToken::new() });
