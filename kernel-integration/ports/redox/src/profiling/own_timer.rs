@@ -175,7 +175,8 @@ impl Period {
 /// There is no second CPU.
 pub fn maybe_run_profiling_helper_forever(_cpu_id: LogicalCpuId) {}
 
-/// Keys do not start sampling here: use ctl.
+/// Keys do not start sampling here: use ctl. (This kernel has no driver of a keyboard on aarch64, so nothing calls it.)
+#[allow(dead_code)]
 pub fn serio_command(_index: usize, _data: u8) {}
 
 /// This kernel's implementation of `kprof::Kernel`, which documents what each function must return.
