@@ -4,8 +4,8 @@
 //! `cargo bench -p kprof --features profiling --bench paired`. It prints one line for each depth: frames, nanoseconds
 //! of ours, of the reference and of the minimal handler, and the median ratio of neighbouring batches, all of the round
 //! in which the reference was fastest. Each depth is measured with the same stack at every tick. In lines with
-//! `-changing` each tick has another one of 20 stacks, and in lines with `-many` another one of 300, which are more than
-//! the handler's frame cache can hold.
+//! `-changing` each tick has another one of 20 stacks. In lines with `-many` it is another one of 300, which are more
+//! than the handler's frame cache can hold.
 
 #[path = "handler/common.rs"]
 mod common;
