@@ -93,7 +93,8 @@ fn a_recording_says_how_many_samples_were_lost_in_its_time() {
         let ticks = if kernel.running { FLOOD } else { 0 };
         (0..ticks).for_each(|_| kernel.tick_without_names());
     });
-    let (ended, talk) = run(&system, &["-o", OUTPUT, "--", "sleep", "0.02"]);
+    // The time of the simulated clock: a command could end before the first pause.
+    let (ended, talk) = run(&system, &["-o", OUTPUT, "--duration", "1s"]);
     assert_eq!(ended.unwrap(), 0, "{talk}");
     let all: u64 = system.0.borrow().kernel.rings.values().map(|ring| ring.lost_full).sum();
     assert!(talk.contains(&format!(" bytes, {} lost\n", all - before)) && all > before, "{talk}");
