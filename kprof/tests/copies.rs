@@ -60,7 +60,7 @@ impl Recorder {
     fn account(&self) -> HashMap<String, String> {
         let mut text = String::new();
         self.ctl.read(&mut text).unwrap();
-        text.lines().filter_map(|line| line.split_once(' ')).map(|(key, value)| (key.into(), value.into())).collect()
+        values(&text)
     }
 
     fn counter(&self, name: &str) -> u64 {

@@ -148,11 +148,12 @@ pub fn token() -> NmiToken {
 
 /// The status as keys and values.
 pub fn control<K: Kernel>(profiler: &Profiler<K>) -> HashMap<String, String> {
-    status(profiler)
-        .lines()
-        .filter_map(|line| line.split_once(' '))
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .collect()
+    values(&status(profiler))
+}
+
+/// The keys and values of a status.
+pub fn values(status: &str) -> HashMap<String, String> {
+    status.lines().filter_map(|line| line.split_once(' ')).map(|(key, value)| (key.into(), value.into())).collect()
 }
 
 fn status<K: Kernel>(profiler: &Profiler<K>) -> String {
