@@ -185,8 +185,8 @@ impl<K: Kernel> Profiler<K> {
     /// [`crate::Trigger::Ipi`] interrupts must be on. Waits at most 3 s for other changes and 1 s for ticks.
     ///
     /// # Errors
-    /// [`StateError`]: a CPU did not take its ticks in time (sampling is stopped even so), or another change did not
-    /// end in time.
+    /// [`StateError`]: a CPU did not take its ticks in time (sampling is stopped even so), another change did not end
+    /// in time, or [`Profiler::init`] has not succeeded yet.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn stop(&self) -> Result<(), StateError> {
         feature!(control::change_state(&self.instance.shared, State::Stopped); else Ok(()))

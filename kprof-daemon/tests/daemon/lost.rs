@@ -93,7 +93,7 @@ fn a_recording_says_how_many_samples_were_lost_in_its_time() {
         let ticks = if kernel.running { FLOOD } else { 0 };
         (0..ticks).for_each(|_| kernel.tick_without_names());
     });
-    // The time of the simulated clock: a command could end before the first pause.
+    // A command could end before the first pause, but a duration is measured by the simulated clock.
     let (ended, talk) = run(&system, &["-o", OUTPUT, "--duration", "1s"]);
     assert_eq!(ended.unwrap(), 0, "{talk}");
     let all: u64 = system.0.borrow().kernel.rings.values().map(|ring| ring.lost_full).sum();

@@ -36,8 +36,11 @@ const UNDER_SANITIZERS: [&str; 12] = [
 /// Tests that Miri completes in a minute or two each. Those with many threads or a long run are left to the sanitizers.
 /// Each entry is a check with a time limit of its own.
 const UNDER_MIRI: [(&str, &[&str]); 2] = [
-    ("Miri, the parts", &["--lib"]),
-    ("Miri, the whole", &["--test=copies", "--test=path", "--test=export", "--test=nmi_names", "--test=user_words"]),
+    ("Miri, unit tests", &["--lib"]),
+    (
+        "Miri, integration tests",
+        &["--test=copies", "--test=path", "--test=export", "--test=nmi_names", "--test=user_words"],
+    ),
 ];
 /// Cases of the model of the account, of 400 steps each: ten million steps.
 const MODEL_CASES: &str = "25000";
