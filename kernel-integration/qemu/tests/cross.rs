@@ -178,6 +178,32 @@ fn an_old_frame_in_a_functions_locals_is_not_taken_for_an_entry() {
 }
 
 #[test]
+fn an_old_frame_in_the_locals_of_a_function_that_never_returns_is_not_taken_for_an_entry_either() {
+    let returns = CALLER + 0x100;
+    let of = |begin: &[u8], call: [u8; 5], after: &[u8]| {
+        let (mut memory, at) = interrupted(KEEPS_RBP, returns, &[1, 2], PUSHED + 0x80, &pushed());
+        memory.bytes(returns - 5 - begin.len() as u64, begin);
+        memory.bytes(returns, after);
+        memory.bytes(CALLER - 5, &call);
+        let stack = memory.walk(&at);
+        (stack.callers, stack.end)
+    };
+    // `push rbp; mov rbp, rsp; call; mov eax, [rbp - 8]; jmp`, without end. The call at `CALLER` is of `push rbp`.
+    let (frame, local, other): (&[u8], &[u8], &[u8]) =
+        (&[0x55, 0x48, 0x89, 0xe5], &[0x8b, 0x45, 0xf8, 0xeb, 0xf6], &[0x8b, 0x45, 0x08, 0xeb, 0xf6]);
+    let call = |to: u64| [&[0xe8][..], &((to.wrapping_sub(CALLER)) as u32).to_le_bytes()].concat().try_into().unwrap();
+    assert_eq!(of(frame, call(returns - 9), local), (vec![returns, CALLER], End::Outermost));
+    let entry = (vec![returns], End::Entry);
+    assert_eq!(of(frame, call(returns - 9), other), entry, "it has no local: a stub may be so, too");
+    assert_eq!(of(frame, call(returns - 8), local), entry, "what is called sets up no frame");
+    assert_eq!(of(&[0x55, 0x90, 0x90, 0x90], call(returns - 9), local), entry, "it leaves RBP as it is");
+    assert_eq!(of(frame, call(TEXT + 0x1000), local), entry, "the call is of another function");
+    // `pop rbp; jmp`: code that has the caller's frame is not the function's own.
+    let popped: &[u8] = &[0x5d, 0x8b, 0x45, 0xf8, 0xeb, 0xfb];
+    assert_eq!(of(frame, call(returns - 9), popped), entry, "it has given the frame back");
+}
+
+#[test]
 fn a_function_without_a_frame_has_its_caller_unless_the_call_before_that_is_of_another_function() {
     let frame = PUSHED + 0x80;
     // `push rbx; nop; pop rbx; ret`, sampled at the `nop`; and `jmp rax`.

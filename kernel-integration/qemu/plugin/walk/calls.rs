@@ -26,20 +26,21 @@ pub fn place_of_return_address(at: &Registers, read: Read<'_>) -> Option<u64> {
     }
 }
 
-/// Whether a call precedes this address whose target is the beginning of a function that this code may be in: a direct
-/// one (`E8 rel32`), or one through a word at a fixed place (`FF 15 disp32`), as the linker's table of addresses has
-/// it.
-pub fn calls_to(address: u64, code: u64, read: Read<'_>) -> bool {
-    let mut bytes = [0; 6];
-    if !read(address.wrapping_sub(6), &mut bytes) {
-        return false;
-    }
+/// What the call before this address may call: a direct one (`E8 rel32`), or one through a word at a fixed place (`FF 15
+/// disp32`), as the linker's table of addresses has it. The bytes may be read as either.
+pub fn called(address: u64, read: Read<'_>) -> impl Iterator<Item = u64> {
+    let (mut bytes, mut word) = ([0; 6], [0; 8]);
+    let is_read = read(address.wrapping_sub(6), &mut bytes);
     let [.., a, b, c, d] = bytes;
     let place = address.wrapping_add_signed(i64::from(i32::from_le_bytes([a, b, c, d])));
-    let mut word = [0; 8];
-    let is_in = |target: u64| code.wrapping_sub(target) < MAX_FUNCTION_BYTES;
-    (bytes[1] == 0xe8 && is_in(place))
-        || (bytes[..2] == [0xff, 0x15] && read(place, &mut word) && is_in(u64::from_le_bytes(word)))
+    let direct = is_read && bytes[1] == 0xe8;
+    let by_word = is_read && bytes[..2] == [0xff, 0x15] && read(place, &mut word);
+    [direct.then_some(place), by_word.then(|| u64::from_le_bytes(word))].into_iter().flatten()
+}
+
+/// Whether a call precedes this address whose target is the beginning of a function that this code may be in.
+pub fn calls_to(address: u64, code: u64, read: Read<'_>) -> bool {
+    called(address, read).any(|function| code.wrapping_sub(function) < MAX_FUNCTION_BYTES)
 }
 
 /// The same, or a call of an address in a register or elsewhere, of which nothing is known: not a call of other code.

@@ -8,7 +8,7 @@
 
 use super::Read;
 use super::length::{MAX_BYTES, instruction};
-use super::step::{Next, State};
+use super::step::{Next, State, is_local};
 use std::collections::{HashMap, HashSet};
 
 /// Instructions that are followed from one address.
@@ -60,7 +60,11 @@ pub enum Exit {
 
 /// What is known of code that was seen.
 #[derive(Debug, Default)]
-pub struct Exits(HashMap<u64, Exit>);
+pub struct Exits {
+    exits: HashMap<u64, Exit>,
+    /// Whether code, the second address, uses the frame that a function, the first one, sets up.
+    frames: HashMap<(u64, u64), bool>,
+}
 
 impl Place {
     pub fn plus(self, bytes: i64) -> Self {
@@ -86,21 +90,81 @@ impl Place {
     }
 }
 
+/// What is met when code is followed.
+enum Met<'a> {
+    /// An instruction that has an operand below RBP, with the registers before it.
+    Local(&'a State),
+    End(Exit),
+    /// One that cannot be followed.
+    Lost,
+}
+
 impl Exits {
     /// How the code at this address ends.
     pub fn of(&mut self, address: u64, read: Read<'_>) -> Exit {
-        if self.0.len() >= MAX_KEPT {
-            self.0.clear();
+        if self.exits.len() >= MAX_KEPT {
+            self.exits.clear();
         }
-        *self.0.entry(address).or_insert_with(|| exit(address, read))
+        *self.exits.entry(address).or_insert_with(|| exit(address, read))
+    }
+
+    /// Whether RBP at this code is the frame that this function has set up: both come to the same instruction with an
+    /// operand below RBP, the code with its RBP, the function with the frame. For code that never comes to `ret`. An entry
+    /// stub that leaves RBP as it is has no such operand: what is below the interrupted frame is not its own.
+    pub fn uses_frame_of(&mut self, function: u64, code: u64, read: Read<'_>) -> bool {
+        if self.frames.len() >= MAX_KEPT {
+            self.frames.clear();
+        }
+        *self.frames.entry((function, code)).or_insert_with(|| {
+            // The return address is above the frame pointer that was pushed.
+            let own = locals(function, Frame::Is(Place::Rsp(-8)), read);
+            !own.is_disjoint(&locals(code, Frame::Same, read))
+        })
     }
 }
 
+/// The instructions from this address on that have an operand below RBP, where RBP is this.
+fn locals(address: u64, rbp: Frame, read: Read<'_>) -> HashSet<u64> {
+    let mut all = HashSet::new();
+    follow(address, read, &mut |met| {
+        if let Met::Local(state) = met
+            && state.rbp == rbp
+        {
+            all.insert(state.at);
+        }
+        true
+    });
+    all
+}
+
 fn exit(address: u64, read: Read<'_>) -> Exit {
+    let (mut found, mut has_sysret, mut has_jump, mut is_lost, mut is_unclear) = (None, false, false, false, false);
+    let is_complete = follow(address, read, &mut |met| {
+        match (met, found) {
+            (Met::Local(_), _) => {}
+            (Met::Lost, _) => is_lost = true,
+            (Met::End(Exit::Syscall), _) => has_sysret = true,
+            (Met::End(Exit::Jump), _) => has_jump = true,
+            // A stub has one way to the interrupted code, in one or more copies.
+            (Met::End(exit), None) => found = Some(exit),
+            (Met::End(exit), Some(before)) => is_unclear |= exit != before,
+        }
+        !is_unclear && !matches!(found, Some(Exit::Return { .. }))
+    });
+    match found {
+        _ if is_unclear => Exit::Unknown,
+        Some(Exit::Interrupt { words, rbp, .. }) => Exit::Interrupt { words, rbp, is_syscall: has_sysret },
+        None if has_sysret => Exit::Syscall,
+        None if has_jump => Exit::Jump,
+        None if !is_lost && is_complete => Exit::Never,
+        found => found.unwrap_or(Exit::Unknown),
+    }
+}
+
+/// Follows the code from this address on as long as `meet` says so. False if there was more than it follows.
+fn follow(address: u64, read: Read<'_>, meet: &mut dyn FnMut(Met<'_>) -> bool) -> bool {
     let mut open = vec![State { at: address, rsp: Some(Place::Rsp(0)), rbp: Frame::Same, saved: None }];
-    let mut seen = HashSet::new();
-    let (mut found, mut has_sysret, mut has_jump, mut left) = (None, false, false, MAX_STEPS);
-    let mut is_lost = false;
+    let (mut seen, mut left) = (HashSet::new(), MAX_STEPS);
     while let Some(mut state) = open.pop() {
         while left > 0 && seen.insert(state.at) {
             left -= 1;
@@ -108,37 +172,25 @@ fn exit(address: u64, read: Read<'_>) -> Exit {
             // Code may end before the bytes that an instruction may have at most.
             let is_read = read(state.at, &mut bytes) || read(state.at, &mut bytes[..1 + MAX_BYTES / 2]);
             let Some(one) = instruction(&bytes).filter(|_| is_read) else {
-                is_lost = true;
+                meet(Met::Lost);
                 break;
             };
+            if is_local(&one, &bytes) {
+                meet(Met::Local(&state));
+            }
             match state.step(&one, &bytes[..one.length]) {
                 Next::Falls => {}
                 Next::Jump(to) => state.at = to,
                 Next::Branch(to) => open.push(State { at: to, ..state }),
                 Next::Stop => break,
                 Next::End(exit) => {
-                    match (exit, found) {
-                        (None, _) => is_lost = true,
-                        (Some(Exit::Syscall), _) => has_sysret = true,
-                        (Some(Exit::Jump), _) => has_jump = true,
-                        // A stub has one way to the interrupted code, in one or more copies.
-                        (exit, None) => found = exit,
-                        (exit, found) if exit == found => {}
-                        _ => return Exit::Unknown,
-                    }
-                    if matches!(found, Some(Exit::Return { .. })) {
-                        return found.unwrap_or(Exit::Unknown);
+                    if !meet(exit.map_or(Met::Lost, Met::End)) {
+                        return true;
                     }
                     break;
                 }
             }
         }
     }
-    match found {
-        Some(Exit::Interrupt { words, rbp, .. }) => Exit::Interrupt { words, rbp, is_syscall: has_sysret },
-        None if has_sysret => Exit::Syscall,
-        None if has_jump => Exit::Jump,
-        None if !is_lost && left > 0 => Exit::Never,
-        found => found.unwrap_or(Exit::Unknown),
-    }
+    left > 0
 }

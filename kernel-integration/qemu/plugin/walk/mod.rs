@@ -16,7 +16,7 @@ pub mod step;
 pub mod tables;
 mod unwound;
 
-use calls::{follows_a_call, follows_a_far_return, may_call, place_of_return_address};
+use calls::{called, follows_a_call, follows_a_far_return, may_call, place_of_return_address};
 use entry::has_entry_frame;
 use exit::{Exit, Frame};
 use half::Half;
@@ -220,8 +220,8 @@ impl Walk<'_> {
                 _ if frame % 8 != 0 => Some(End::Alignment),
                 _ if frame < before => Some(End::Loop),
                 _ if frame - before > MAX_FRAME_BYTES => Some(End::Range),
-                // The code itself may say that the frame is its own.
-                _ if !self.owns(code, frame) && has_entry_frame(self.half, before, frame, self.word) => {
+                // The words may be old ones in a function's own frame.
+                _ if has_entry_frame(self.half, before, frame, self.word) && !self.owns(code, frame) => {
                     Some(End::Entry)
                 }
                 _ => None,
@@ -250,11 +250,15 @@ impl Walk<'_> {
         Err(End::Depth)
     }
 
-    /// Whether the function's own code says that its return address is next to this frame pointer.
+    /// Whether the frame is that of the function that this code is in: the code says that its return address is next to
+    /// this frame pointer; or, of code that never returns, the call before that address is one of its function.
     fn owns(&mut self, (code, rsp): (u64, u64), frame: u64) -> bool {
+        let place = frame.wrapping_add(8);
         match self.exits.of(code, self.read_code) {
-            Exit::Return { to, .. } => to.address(rsp, frame) == frame.wrapping_add(8),
-            _ => false,
+            Exit::Return { to, .. } => to.address(rsp, frame) == place,
+            _ => (self.word)(place).is_some_and(|caller| {
+                called(caller, self.read_code).any(|it| self.exits.uses_frame_of(it, code, self.read_code))
+            }),
         }
     }
 }

@@ -181,6 +181,12 @@ impl State {
     }
 }
 
+/// Whether the instruction has an operand below RBP, as functions have their locals there.
+pub fn is_local(one: &Instruction, bytes: &[u8]) -> bool {
+    let place = one.modrm.filter(|at| bytes[*at] >> 6 != 3).and_then(|at| memory(&bytes[at..], one.rex));
+    place.is_some_and(|(base, distance)| base == 5 && distance < 0)
+}
+
 /// Base (RSP or RBP) and displacement of an operand in memory; `None` for any other base, and with an index.
 fn memory(bytes: &[u8], rex: u8) -> Option<(u8, i64)> {
     let (modrm, mut rest) = bytes.split_first()?;
