@@ -391,8 +391,8 @@ impl Life {
     }
 }
 
-/// The counters of each CPU in a status text, in their order. The text is read once, byte by byte, because its lines are
-/// short: most of the model's time goes into these texts.
+/// The counters of each CPU in a status text, in their order. The text is read once, byte by byte, because its lines
+/// are short: most of the model's time goes into these texts.
 struct Counters<'a>([Vec<(&'a str, u64)>; 3]);
 
 impl<'a> Counters<'a> {

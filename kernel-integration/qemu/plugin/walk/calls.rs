@@ -26,8 +26,8 @@ pub fn place_of_return_address(at: &Registers, read: Read<'_>) -> Option<u64> {
     }
 }
 
-/// What the call before this address may call: a direct one (`E8 rel32`), or one through a word at a fixed place (`FF 15
-/// disp32`), as the linker's table of addresses has it. The bytes may be read as either.
+/// What the call before this address may call: a direct one (`E8 rel32`), or one through a word at a fixed place
+/// (`FF 15 disp32`), as the linker's table of addresses has it. The bytes may be read as either.
 pub fn called(address: u64, read: Read<'_>) -> impl Iterator<Item = u64> {
     let (mut bytes, mut word) = ([0; 6], [0; 8]);
     let is_read = read(address.wrapping_sub(6), &mut bytes);

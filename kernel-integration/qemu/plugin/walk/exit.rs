@@ -109,8 +109,8 @@ impl Exits {
     }
 
     /// Whether RBP at this code is the frame that this function has set up: both come to the same instruction with an
-    /// operand below RBP, the code with its RBP, the function with the frame. For code that never comes to `ret`. An entry
-    /// stub that leaves RBP as it is has no such operand: what is below the interrupted frame is not its own.
+    /// operand below RBP, the code with its RBP, the function with the frame. For code that never comes to `ret`. An
+    /// entry stub that leaves RBP as it is has no such operand: what is below the interrupted frame is not its own.
     pub fn uses_frame_of(&mut self, function: u64, code: u64, read: Read<'_>) -> bool {
         if self.frames.len() >= MAX_KEPT {
             self.frames.clear();
