@@ -167,7 +167,7 @@ pub fn shown(line: &str, name: &str) -> usize {
         .unwrap_or_else(|| panic!("no {name} in {line}"))
 }
 
-/// Waits at most ten seconds until `is_so` returns true.
+/// Waits at most two minutes until `is_so` returns true: the host may be busy.
 pub fn until(what: &str, is_so: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_so() {

@@ -112,10 +112,13 @@ fn set_up(sampler: LogicalCpuId, tsc_hz: u64, timer_hz: u64) {
     let env = |name| if EARLY_START { None } else { env(name) };
     let hz = env("KPROF_HZ").and_then(|hz| hz.parse().ok());
     let hz = hz.filter(|hz| (1..=20_000).contains(hz)).unwrap_or(HZ);
-    info!(
-        "kprof: {hz} Hz, TSC {tsc_hz} Hz, timer {timer_hz} Hz; \
-         `echo 1 > /scheme/debug/ctl-profiling` starts"
-    );
+    let starts_now = EARLY_START || env("KPROF_START") == Some("1");
+    let then = if starts_now {
+        "sampling starts now"
+    } else {
+        "`echo 1 > /scheme/debug/ctl-profiling` starts"
+    };
+    info!("kprof: {hz} Hz, TSC {tsc_hz} Hz, timer {timer_hz} Hz; {then}");
     if sampler_timer::is_sliced() && sampler.get() == 1 {
         warn!("kprof: QEMU -icount: a busy CPU 0 lets CPU 1 not run: use -smp 3 or more");
     }
@@ -131,7 +134,7 @@ fn set_up(sampler: LogicalCpuId, tsc_hz: u64, timer_hz: u64) {
     for (cpu, ring) in rings().iter().enumerate() {
         hand_over(cpu, ring);
     }
-    if EARLY_START || env("KPROF_START") == Some("1") {
+    if starts_now {
         IS_PROFILING.store(true, Ordering::SeqCst);
     }
 }
