@@ -1,8 +1,9 @@
 //! User address spaces: areas with their protection and contents, and pages that are mapped when they are first used.
 //!
 //! All areas (anonymous memory and bytes of a file) are demand-paged; after fork pages are copied on write. Only one
-//! thread at a time runs in a space (processes have one thread, and a vfork parent sleeps). A CPU flushes its TLB
-//! whenever it switches to a user thread. So no other CPU has translations of the space in its TLB.
+//! thread at a time runs in a space (processes have one thread, and a vfork parent waits). A CPU flushes its TLB
+//! whenever it switches to a user thread, and when the wait of a vfork parent is over. So a CPU that runs a thread in a
+//! space never has translations from before another CPU has changed that space.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

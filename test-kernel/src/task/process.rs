@@ -218,6 +218,9 @@ pub fn fork(frame: &TrapFrame, how: &Fork) -> Result<u32> {
     scheduler::make_ready(thread);
     if how.share_memory {
         parent.changed.wait(|| !child.holds_parent.load(Ordering::Acquire));
+        // If the child was over before this wait, no switch has flushed the TLB of this CPU, which then still allows
+        // writes to pages that the child's own fork has made copy-on-write.
+        paging::load(parent.space().tables());
     }
     Ok(pid)
 }
