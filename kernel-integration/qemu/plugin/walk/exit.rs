@@ -7,9 +7,10 @@
 //! followed is [`Exit::Unknown`]. Nothing is known of the code but its bytes. Runs in: QEMU's process, and in the tool.
 
 use super::Read;
-use super::length::{MAX_BYTES, instruction};
+use super::length::{Instruction, MAX_BYTES, instruction};
 use super::step::{Next, State, is_local};
 use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 
 /// Instructions that are followed from one address.
 const MAX_STEPS: usize = 400;
@@ -92,30 +93,24 @@ impl Place {
 
 /// What is met when code is followed.
 enum Met<'a> {
-    /// An instruction that has an operand below RBP, with the registers before it.
-    Local(&'a State),
+    /// An instruction and its bytes, with the registers before it.
+    Instruction(&'a State, &'a Instruction, &'a [u8]),
     End(Exit),
-    /// One that cannot be followed.
+    /// Bytes that are no known instruction, or a way to code that is not known.
     Lost,
 }
 
 impl Exits {
     /// How the code at this address ends.
     pub fn of(&mut self, address: u64, read: Read<'_>) -> Exit {
-        if self.exits.len() >= MAX_KEPT {
-            self.exits.clear();
-        }
-        *self.exits.entry(address).or_insert_with(|| exit(address, read))
+        kept(&mut self.exits, address, || exit(address, read))
     }
 
     /// Whether RBP at this code is the frame that this function has set up: both come to the same instruction with an
     /// operand below RBP, the code with its RBP, the function with the frame. For code that never comes to `ret`. An
     /// entry stub that leaves RBP as it is has no such operand: what is below the interrupted frame is not its own.
     pub fn uses_frame_of(&mut self, function: u64, code: u64, read: Read<'_>) -> bool {
-        if self.frames.len() >= MAX_KEPT {
-            self.frames.clear();
-        }
-        *self.frames.entry((function, code)).or_insert_with(|| {
+        kept(&mut self.frames, (function, code), || {
             // The return address is above the frame pointer that was pushed.
             let own = locals(function, Frame::Is(Place::Rsp(-8)), read);
             !own.is_disjoint(&locals(code, Frame::Same, read))
@@ -123,12 +118,21 @@ impl Exits {
     }
 }
 
+/// What is known of this code; found out, and kept, if nothing is known yet.
+fn kept<K: Eq + Hash, V: Copy>(all: &mut HashMap<K, V>, code: K, find: impl FnOnce() -> V) -> V {
+    if all.len() >= MAX_KEPT {
+        all.clear();
+    }
+    *all.entry(code).or_insert_with(find)
+}
+
 /// The instructions from this address on that have an operand below RBP, where RBP is this.
 fn locals(address: u64, rbp: Frame, read: Read<'_>) -> HashSet<u64> {
     let mut all = HashSet::new();
     follow(address, read, &mut |met| {
-        if let Met::Local(state) = met
+        if let Met::Instruction(state, one, bytes) = met
             && state.rbp == rbp
+            && is_local(one, bytes)
         {
             all.insert(state.at);
         }
@@ -138,21 +142,21 @@ fn locals(address: u64, rbp: Frame, read: Read<'_>) -> HashSet<u64> {
 }
 
 fn exit(address: u64, read: Read<'_>) -> Exit {
-    let (mut found, mut has_sysret, mut has_jump, mut is_lost, mut is_unclear) = (None, false, false, false, false);
+    let (mut found, mut has_sysret, mut has_jump, mut is_lost) = (None, false, false, false);
     let is_complete = follow(address, read, &mut |met| {
         match (met, found) {
-            (Met::Local(_), _) => {}
+            (Met::Instruction(..), _) => {}
             (Met::Lost, _) => is_lost = true,
             (Met::End(Exit::Syscall), _) => has_sysret = true,
             (Met::End(Exit::Jump), _) => has_jump = true,
             // A stub has one way to the interrupted code, in one or more copies.
             (Met::End(exit), None) => found = Some(exit),
-            (Met::End(exit), Some(before)) => is_unclear |= exit != before,
+            (Met::End(exit), Some(before)) if exit == before => {}
+            (Met::End(_), Some(_)) => found = Some(Exit::Unknown),
         }
-        !is_unclear && !matches!(found, Some(Exit::Return { .. }))
+        !matches!(found, Some(Exit::Return { .. } | Exit::Unknown))
     });
     match found {
-        _ if is_unclear => Exit::Unknown,
         Some(Exit::Interrupt { words, rbp, .. }) => Exit::Interrupt { words, rbp, is_syscall: has_sysret },
         None if has_sysret => Exit::Syscall,
         None if has_jump => Exit::Jump,
@@ -175,10 +179,9 @@ fn follow(address: u64, read: Read<'_>, meet: &mut dyn FnMut(Met<'_>) -> bool) -
                 meet(Met::Lost);
                 break;
             };
-            if is_local(&one, &bytes) {
-                meet(Met::Local(&state));
-            }
-            match state.step(&one, &bytes[..one.length]) {
+            let bytes = &bytes[..one.length];
+            meet(Met::Instruction(&state, &one, bytes));
+            match state.step(&one, bytes) {
                 Next::Falls => {}
                 Next::Jump(to) => state.at = to,
                 Next::Branch(to) => open.push(State { at: to, ..state }),

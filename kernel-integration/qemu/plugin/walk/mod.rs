@@ -251,7 +251,8 @@ impl Walk<'_> {
     }
 
     /// Whether the frame is that of the function that this code is in: the code says that its return address is next to
-    /// this frame pointer; or, of code that never returns, the call before that address is one of its function.
+    /// this frame pointer; or, if the code never returns, the call before that return address calls the function, and
+    /// the code uses the frame that the function has set up.
     fn owns(&mut self, (code, rsp): (u64, u64), frame: u64) -> bool {
         let place = frame.wrapping_add(8);
         match self.exits.of(code, self.read_code) {
