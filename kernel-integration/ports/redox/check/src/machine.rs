@@ -10,6 +10,8 @@ use crate::arch::interrupt::InterruptStack;
 use crate::cpu_set::LogicalCpuId;
 use crate::memory::{RmmA, RmmArch};
 use crate::percpu::{PercpuBlock, ALL_PERCPU_BLOCKS};
+#[cfg(all(feature = "profiling", target_arch = "x86_64"))]
+use crate::profiling;
 
 thread_local! {
     static CURRENT: Cell<usize> = const { Cell::new(0) };
@@ -36,6 +38,23 @@ pub fn power_on(count: usize) {
     }
 }
 
+/// Starts this many CPUs, in the order of the kernel's start, up to where they can be sampled.
+#[cfg(all(feature = "profiling", target_arch = "x86_64"))]
+pub fn boot(count: usize) {
+    power_on(count);
+    // SAFETY: the CPUs are counted before any is set up.
+    unsafe { profiling::allocate(count as u32) };
+    // SAFETY: each CPU sets itself up once.
+    (0..count).for_each(|cpu| on(cpu, || unsafe { profiling::init() }));
+}
+
+/// Runs the sampler on this CPU, on a thread of its own that does not end.
+#[cfg(all(feature = "profiling", target_arch = "x86_64"))]
+pub fn start_sampler(cpu: u32) {
+    let sample = move || profiling::maybe_run_profiling_helper_forever(LogicalCpuId::new(cpu));
+    std::thread::spawn(move || on(cpu as usize, sample));
+}
+
 static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Adds a line that the drop-in logs.
@@ -48,20 +67,11 @@ pub fn logged() -> Vec<String> {
     LOG.lock().unwrap().clone()
 }
 
-/// Waits at most ten seconds for a line that contains `text`, and returns it.
+/// Waits for a line that contains `text`, as [`until`] does, and returns it.
 pub fn wait_for(text: &str) -> String {
-    let start = Instant::now();
-    loop {
-        if let Some(line) = logged().into_iter().rfind(|line| line.contains(text)) {
-            return line;
-        }
-        assert!(
-            start.elapsed() < Duration::from_secs(120),
-            "no line with {text:?} in {:#?}",
-            logged()
-        );
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let find = || logged().into_iter().rfind(|line| line.contains(text));
+    until(&format!("a line with {text:?}"), || find().is_some());
+    find().unwrap()
 }
 
 type States = Mutex<HashMap<usize, InterruptStack>>;

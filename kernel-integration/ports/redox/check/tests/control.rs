@@ -66,11 +66,7 @@ fn samples() -> (usize, Option<u64>) {
 
 #[test]
 fn a_daemon_gets_everything_again_that_it_has_not_acknowledged() {
-    machine::power_on(2);
-    // SAFETY: in the order of the kernel's start.
-    unsafe { profiling::allocate(2) };
-    // SAFETY: as above.
-    (0..2).for_each(|cpu| machine::on(cpu, || unsafe { profiling::init() }));
+    machine::boot(2);
     // A context that ran before kprof was set up.
     profiling::name_context(4, ArrayString("[early]"), &mut token());
     profiling::ready_for_profiling();
@@ -81,11 +77,7 @@ fn a_daemon_gets_everything_again_that_it_has_not_acknowledged() {
     kernel.iret.cs = 8;
     kernel.iret.rsp = aligned(64 * 1024) + 0x8000;
     states().lock().unwrap().insert(0, kernel);
-    std::thread::spawn(|| {
-        machine::on(1, || {
-            profiling::maybe_run_profiling_helper_forever(LogicalCpuId::new(1))
-        })
-    });
+    machine::start_sampler(1);
     machine::wait_for("timer");
     machine::until("CPU 0 is registered", || {
         state(9).contains("cpu.0.in-ring ")

@@ -5,7 +5,6 @@
 use std::sync::atomic::Ordering;
 
 use redox_check::context::SLEEPS;
-use redox_check::cpu_set::LogicalCpuId;
 use redox_check::machine;
 use redox_check::profiling::{self, control};
 use redox_check::sync::CleanLockToken;
@@ -13,16 +12,8 @@ use redox_check::syscall::usercopy::{UserSliceRo, UserSliceWo};
 
 #[test]
 fn a_start_before_the_set_up_starts_sampling() {
-    machine::power_on(2);
-    // SAFETY: in the order of the kernel's start.
-    unsafe { profiling::allocate(2) };
-    // SAFETY: as above.
-    (0..2).for_each(|cpu| machine::on(cpu, || unsafe { profiling::init() }));
-    std::thread::spawn(|| {
-        machine::on(1, || {
-            profiling::maybe_run_profiling_helper_forever(LogicalCpuId::new(1))
-        })
-    });
+    machine::boot(2);
+    machine::start_sampler(1);
     // The sampler waits for CPU 0, which is ready as soon as the writer sleeps.
     std::thread::spawn(|| {
         machine::until("the writer sleeps", || SLEEPS.load(Ordering::SeqCst) > 0);

@@ -17,11 +17,7 @@ use redox_check::syscall::usercopy::UserSliceWo;
 #[test]
 fn a_full_ring_loses_the_new_ones_and_says_so() {
     ENV.set("KPROF_HZ=20000").unwrap();
-    machine::power_on(2);
-    // SAFETY: in the order of the kernel's start.
-    unsafe { profiling::allocate(2) };
-    // SAFETY: as above.
-    (0..2).for_each(|cpu| machine::on(cpu, || unsafe { profiling::init() }));
+    machine::boot(2);
     profiling::ready_for_profiling();
     PercpuBlock::current()
         .switch_internals
@@ -43,11 +39,7 @@ fn a_full_ring_loses_the_new_ones_and_says_so() {
     state.iret.rsp = frame(0) - 0x20;
     state.preserved.rbp = frame(0);
     states().lock().unwrap().insert(0, state);
-    std::thread::spawn(|| {
-        machine::on(1, || {
-            profiling::maybe_run_profiling_helper_forever(LogicalCpuId::new(1))
-        })
-    });
+    machine::start_sampler(1);
     machine::wait_for("timer");
     IS_PROFILING.store(true, Ordering::SeqCst);
     // 32768 words have space for about 130 of these records, so the ring is full soon, even if the host does not reach

@@ -108,11 +108,7 @@ fn redox_calls_it_as_ever_and_gets_right_samples() {
     }
 
     // CPUs 1 and 2 are not ready yet. The other CPUs must not wait for them.
-    std::thread::spawn(|| {
-        machine::on(3, || {
-            profiling::maybe_run_profiling_helper_forever(LogicalCpuId::new(3))
-        })
-    });
+    machine::start_sampler(3);
     machine::on(0, profiling::ready_for_profiling);
     let line = machine::wait_for("timer");
     let hz = |after: &str| {
