@@ -101,6 +101,8 @@ pub struct Config {
     pub cycle_counter: bool,
     /// Where ticks can be taken, if the kernel knows. The host tool uses it to say how exact addresses are.
     pub precision: Precision,
+    /// What the kernel runs on, in one line, as `qemu-10.0.13`; empty: the profile does not say.
+    pub machine: &'static str,
     /// Where the kernel image is loaded.
     pub load: u64,
     /// The main range of kernel code: start, end. Must be readable and mapped for ever.
@@ -134,6 +136,7 @@ impl Config {
             clock: Clock::Tsc,
             cycle_counter: false,
             precision: Precision::Unknown,
+            machine: "",
             load: 0,
             text: (0, 0),
             build_id: &[],

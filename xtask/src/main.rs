@@ -27,6 +27,7 @@ mod truth;
 mod workloads;
 mod yardstick;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -37,6 +38,10 @@ use clap::{Parser, Subcommand};
 struct Arguments {
     #[command(subcommand)]
     verb: Verb,
+    /// The QEMU to use: a folder with `qemu-system-x86_64` and the others, or one of these programs [default: those on
+    /// PATH]
+    #[arg(long, global = true, value_name = "PATH")]
+    qemu: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
@@ -56,7 +61,18 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let result = match Arguments::parse().verb {
+    let arguments = Arguments::parse();
+    match arguments.qemu.as_deref().map_or(Ok(()), qemu::choose).and_then(|()| run_verb(arguments.verb)) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_verb(verb: Verb) -> anyhow::Result<ExitCode> {
+    match verb {
         Verb::Profile(arguments) => profile::run(&arguments),
         Verb::Repeat(arguments) => repeat::run(&arguments),
         Verb::Gate(arguments) => gate::run(&arguments),
@@ -69,12 +85,5 @@ fn main() -> ExitCode {
         Verb::Yardstick(arguments) => yardstick::run(&arguments),
         Verb::Mutants(arguments) => mutants::run(&arguments),
         Verb::Test(arguments) => test::run(&arguments),
-    };
-    match result {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -47,9 +48,27 @@ impl Accel {
         }
     }
 
-    fn cpu(self) -> &'static str {
-        if self == Self::Kvm { "host" } else { "max" }
+    /// The CPU model. With counted instructions it has no x2APIC: see [`NO_X2APIC`].
+    pub fn cpu(self) -> &'static str {
+        match self {
+            Self::Kvm => "host",
+            Self::Tcg => "max",
+            Self::Auto | Self::Icount | Self::Icount8 => NO_X2APIC,
+        }
     }
+}
+
+/// The CPU model for counted instructions. From QEMU 9.0 on `max` has x2APIC mode, in which the APIC's timer is set by
+/// `wrmsr`. QEMU does not translate that instruction as one that may use the clock, so under `-icount` it ends itself
+/// with "Bad icount read" (seen with 10.0, 10.2 and 11.1).
+pub const NO_X2APIC: &str = "max,-x2apic";
+
+/// What to say of a QEMU that ended itself, if its output has a message whose cause is known.
+fn explained(said: &str) -> Option<&'static str> {
+    said.contains("Bad icount read").then_some(
+        "the kernel has set its timer by `wrmsr` in x2APIC mode, which QEMU 9.0 and newer cannot do under -icount: give \
+         the machine `-cpu max,-x2apic` (docs/repeatable.md)",
+    )
 }
 
 /// How a run ended, from the exit code (isa-debug-exit: 2 * value + 1).
@@ -95,12 +114,86 @@ pub struct Machine<'a> {
     pub runner: Vec<String>,
 }
 
-/// Finds QEMU or installs it.
+/// The folder of the QEMU that `--qemu` names.
+static CHOSEN: OnceLock<PathBuf> = OnceLock::new();
+
+/// Takes the programs of this folder, or of the folder of this program, from now on. Called once, before all others.
+///
+/// # Errors
+/// If there is no QEMU.
+pub fn choose(path: &Path) -> Result<()> {
+    let path = path.canonicalize().with_context(|| format!("--qemu {}", path.display()))?;
+    let folder = if path.is_dir() { path.as_path() } else { path.parent().unwrap_or(&path) };
+    let entries = std::fs::read_dir(folder).with_context(|| format!("--qemu {}", folder.display()))?;
+    let is_program = |name: &str| name.starts_with(PROGRAM);
+    if !entries.flatten().any(|entry| entry.file_name().to_str().is_some_and(is_program)) {
+        bail!("--qemu: {} has no program {PROGRAM}*", folder.display());
+    }
+    CHOSEN.get_or_init(|| folder.to_owned());
+    Ok(())
+}
+
+/// What `--qemu` has chosen, for another process of these verbs.
+pub fn chosen() -> Option<&'static Path> {
+    CHOSEN.get().map(PathBuf::as_path)
+}
+
+/// What the names of QEMU's programs begin with; the guest's processor follows.
+const PROGRAM: &str = "qemu-system-";
+
+/// Finds the QEMU for guests with this processor, or installs Debian's package of it.
+///
+/// # Errors
+/// If it is missing; the message has the command to type.
+pub fn program(processor: &str, package: &str, install: Install) -> Result<PathBuf> {
+    let name = format!("{PROGRAM}{processor}");
+    let Some(folder) = chosen() else { return tools::program(&name, package, install) };
+    let path = folder.join(&name);
+    if path.is_file() { Ok(path) } else { Err(tools::missing(format!("--qemu: {} has no {name}", folder.display()))) }
+}
+
+/// Finds the QEMU for x86_64 guests, or installs it.
 ///
 /// # Errors
 /// If it is missing; the message has the command to type.
 pub fn find(install: Install) -> Result<PathBuf> {
-    tools::program("qemu-system-x86_64", "qemu-system-x86", install)
+    program("x86_64", "qemu-system-x86", install)
+}
+
+/// The first version that divides the time to the next deadline by the number of vCPUs of a thread.
+const SHARED_TURNS: (u32, u32) = (8, 1);
+
+/// A version of QEMU: major and minor number, and the rest of what it calls itself (`10.0.13`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// Major and minor number.
+    pub number: (u32, u32),
+    /// The whole version.
+    pub text: String,
+}
+
+impl Version {
+    /// The version of this program.
+    ///
+    /// # Errors
+    /// If it cannot be started or does not tell its version.
+    pub fn of(qemu: &Path) -> Result<Self> {
+        let said = run::output(Command::new(qemu).arg("--version"))?;
+        Self::read(&said).with_context(|| format!("{} --version does not tell a version: {said}", qemu.display()))
+    }
+
+    /// The words of the kernel's command line that depend on it: what the profile's header says, and how the vCPUs of
+    /// one thread share the time to the next deadline (`test-kernel/src/cpu/turns.rs`).
+    fn options(&self) -> String {
+        let turns = if self.number >= SHARED_TURNS { " turns=shared" } else { "" };
+        format!("machine=qemu-{}{turns}", self.text)
+    }
+
+    fn read(said: &str) -> Option<Self> {
+        let text = said.split_once("version ")?.1.split_whitespace().next()?;
+        let mut numbers = text.split('.').map_while(|number| number.parse().ok());
+        Some(Self { number: (numbers.next()?, numbers.next()?), text: text.to_owned() })
+    }
 }
 
 /// Resolves `auto`: kvm if it runs 64-bit guests, otherwise icount. Prints one line with the choice and the reason.
@@ -198,7 +291,11 @@ impl Machine<'_> {
         let mut command = run::bound_by(&self.runner, qemu);
         command.args(["-M", "q35", "-m", "1G", "-nodefaults", "-display", "none", "-no-reboot"]);
         command.args(["-cpu", self.accel.cpu(), "-smp", &self.cpus.to_string()]).args(self.accel.arguments());
-        command.arg("-kernel").arg(self.kernel).arg("-initrd").arg(&self.initrd).arg("-append").arg(&self.append);
+        command.arg("-kernel").arg(self.kernel).arg("-initrd").arg(&self.initrd);
+        // The profile's header says what the kernel ran on. A QEMU that does not tell its version fails below with a
+        // message of its own.
+        let machine = Version::of(qemu).map_or_else(|_| String::new(), |version| format!(" {}", version.options()));
+        command.arg("-append").arg(format!("{}{machine}", self.append));
         command.arg("-serial").arg(format!("file:{}", escaped(self.serial)));
         if let Some(second) = self.second_serial {
             command.arg("-serial").arg(format!("file:{}", escaped(second)));
@@ -237,7 +334,9 @@ impl Machine<'_> {
         };
         drop(guard);
         if matches!(verdict, Verdict::Died(_)) {
-            eprint!("{}", std::fs::read_to_string(&log).unwrap_or_default());
+            let said = std::fs::read_to_string(&log).unwrap_or_default();
+            eprint!("{said}");
+            explained(&said).inspect(|why| eprintln!("{why}"));
         }
         // The log is no longer needed. If it cannot be removed, that is not an error.
         let _ = std::fs::remove_file(&log);
@@ -256,4 +355,24 @@ pub fn last_lines(serial: &Path, count: usize) -> String {
     let text = String::from_utf8_lossy(&bytes).into_owned();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_read_from_what_qemu_says() {
+        let of = |said| Version::read(said).map(|version| (version.number, version.text));
+        let debian = "QEMU emulator version 10.0.13 (Debian 1:10.0.13+ds-0+deb13u1)\nCopyright (c) 2003-2025";
+        assert_eq!(of(debian), Some(((10, 0), "10.0.13".into())));
+        assert_eq!(of("QEMU emulator version 7.2.22"), Some(((7, 2), "7.2.22".into())));
+        assert_eq!(of("hello"), None);
+    }
+
+    #[test]
+    fn a_death_by_the_instruction_counter_is_explained() {
+        assert!(explained("qemu-system-x86_64: Bad icount read\n").is_some_and(|why| why.contains("-x2apic")));
+        assert_eq!(explained("no such machine"), None);
+    }
 }

@@ -17,6 +17,8 @@ table! {
         Boot = "boot",
         /// TSC ticks per second.
         TscHz = "tsc-hz",
+        /// What the kernel ran on, in the port's words, as `qemu-10.0.13`. The line is missing if the port does not say.
+        Machine = "machine",
         /// The processor: `x86_64`, `aarch64`, `riscv64`.
         Arch = "arch",
         /// `tsc` or `instructions`.
@@ -71,9 +73,10 @@ table! {
 
 impl Fact {
     /// The facts that appear once in the header of a file, in the order of the header. Anchors come after them.
-    pub const HEADER: [Self; 21] = [
+    pub const HEADER: [Self; 22] = [
         Self::TscHz,
         Self::Boot,
+        Self::Machine,
         Self::Arch,
         Self::Cpus,
         Self::Sampler,

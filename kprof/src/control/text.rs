@@ -111,6 +111,9 @@ pub(crate) fn each_setting(shared: &Shared, each: &mut dyn FnMut(Fact, Arguments
     let clock = if config.clock == Clock::Instructions { "instructions" } else { "tsc" };
     each(Fact::Boot, format_args!("{:x}", config.boot))?;
     each(Fact::TscHz, format_args!("{}", config.tsc_hz))?;
+    if !config.machine.is_empty() {
+        each(Fact::Machine, format_args!("{}", config.machine))?;
+    }
     each(Fact::Arch, format_args!("{}", arch::NAME))?;
     each(Fact::Clock, format_args!("{clock}"))?;
     each(Fact::Precision, format_args!("{}", config.precision.name()))?;

@@ -26,7 +26,10 @@ extern "C" fn kmain(start_info: u64) -> ! {
     log::init();
     let info = info::keep(|| pvh::read(start_info));
     log!("kprof test kernel: {}", info.command_line);
-    turns::init((info.option("accel") == Some("icount")).then(|| info.number("instruction-ns", 1).max(1)));
+    turns::init(
+        (info.option("accel") == Some("icount")).then(|| info.number("instruction-ns", 1).max(1)),
+        info.option("turns") == Some("shared"),
+    );
     let early = profiling::samples_boot();
     if early {
         early::start(info);

@@ -9,6 +9,11 @@
 //! never in step with the work, but the last round before a tick ends when the tick is due. So between two ticks a CPU
 //! runs for the interval divided by the number of busy CPUs, and its samples are as random as the intervals are.
 //!
+//! QEMU 8.1 and newer (`turns=shared`) divide the time to the next deadline by the number of CPUs, and give each of them
+//! that much in turn until the deadline is there: the CPUs that run share a round. So the timer is set to the sum of
+//! the turns. It must leave the sampler, which gets a share like all others, enough to handle its own interrupt: with
+//! less it would do nothing else.
+//!
 //! A tick waits until all CPUs have handled the NMI of the tick before. The interval may be so short that a CPU had no
 //! turn that was long enough for this, because another timer ended it early or the stack took long to walk. Then the
 //! tick is late, but no tick is coalesced.
@@ -36,8 +41,8 @@ const ROUNDS_PER_TICK: u64 = 4;
 const SHORT_TURN: u64 = 5_000;
 /// Length of turns while a tick waits for a CPU that has not handled the NMI of the last one.
 const LATE_TURN: u64 = 2_300;
-/// Minimum length of the last round before a tick. The timer's handler takes about 400; with shorter rounds the
-/// sampler CPU would do nothing but handle its timer.
+/// Minimum length of a turn in the last round before a tick. The timer's handler takes about 400; with shorter turns
+/// the sampler CPU would do nothing but handle its timer.
 const SHORTEST_TURN: u64 = 1_000;
 const LONGEST_TURN: u64 = 200_000;
 /// A CPU that has not handled its NMI after this many rounds is no longer waited for. Its tick is then coalesced, or
@@ -49,15 +54,19 @@ const LOOPS_ALONE: usize = 200;
 
 /// How many nanoseconds an instruction takes; 0 if QEMU does not count instructions.
 static INSTRUCTION_NS: AtomicU64 = AtomicU64::new(0);
+/// Whether QEMU shares the time to the next deadline between all CPUs, instead of giving each of them all of it.
+static IS_SHARED: AtomicBool = AtomicBool::new(false);
 /// Whether the sampler's timer is in periodic mode.
 static PERIODIC: AtomicBool = AtomicBool::new(false);
 /// The current interval between two ticks, and how much of it was left at the last sleep.
 static GAP_NS: AtomicU64 = AtomicU64::new(0);
 static LEFT_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Sets how many nanoseconds an instruction takes, or `None` if QEMU does not count them. Called once, on the boot CPU.
-pub fn init(instruction_ns: Option<u64>) {
+/// Sets how many nanoseconds an instruction takes, or `None` if QEMU does not count them, and whether QEMU shares a
+/// round between all CPUs. Called once, on the boot CPU.
+pub fn init(instruction_ns: Option<u64>, is_shared: bool) {
     INSTRUCTION_NS.store(instruction_ns.unwrap_or(0), Ordering::Relaxed);
+    IS_SHARED.store(is_shared, Ordering::Relaxed);
 }
 
 /// Sleeps on the sampler CPU until the end of the interval, or under `-icount` for one round.
@@ -72,16 +81,17 @@ pub fn sleep_ns(left_ns: u64) {
     }
     let end_ns = clock::now_ns() + left_ns;
     let (left, gap) = (left_ns / instruction_ns, GAP_NS.load(Ordering::Relaxed) / instruction_ns);
-    round(turn(left, gap, busy(), random::next()) * instruction_ns);
+    let (busy, others) = (busy(), (count() as u64).saturating_sub(1));
+    round(turn(left, gap, busy, random::next()), busy, instruction_ns);
     let mut late = 0;
     // The interval may also end between here and the tick.
     while clock::now_ns() + SHORTEST_TURN * instruction_ns >= end_ns && is_any_nmi_pending() && late < MAX_ROUNDS_LATE {
-        round(LATE_TURN * instruction_ns);
+        round(LATE_TURN, others, instruction_ns);
         late += 1;
     }
     if late > 0 {
         // Without this round, work whose sampling takes longer than an interval would never progress.
-        round(LATE_TURN * instruction_ns);
+        round(LATE_TURN, others, instruction_ns);
     }
 }
 
@@ -115,17 +125,20 @@ fn pass_time(halted: &AtomicBool) {
     }
 }
 
-/// Gives each other CPU one turn of this length.
-fn round(turn_ns: u64) {
+/// Gives each of the CPUs that take part one turn of this many instructions.
+fn round(turn: u64, takers: u64, instruction_ns: u64) {
+    let is_shared = IS_SHARED.load(Ordering::Relaxed);
+    let length = if is_shared { (turn * takers).max(SHORTEST_TURN * count() as u64) } else { turn };
+    let length_ns = length * instruction_ns;
     interrupts::disable();
     let start_ns = clock::now_ns();
     // Each write to a register of the timer ends this CPU's turn, so the mode is written only once.
     if !PERIODIC.swap(true, Ordering::Relaxed) {
         apic::make_periodic();
     }
-    apic::start_timer(clock::timer_count(turn_ns));
+    apic::start_timer(clock::timer_count(length_ns));
     // If the round is already over, its interrupt is pending. Waiting would begin another round.
-    if clock::now_ns() - start_ns < turn_ns {
+    if clock::now_ns() - start_ns < length_ns {
         wait_for_interrupt();
     } else {
         interrupts::enable();

@@ -173,6 +173,7 @@ pub fn init() {
             tsc_hz: clock::tsc_hz(),
             clock: if info().option("accel") == Some("icount") { Clock::Instructions } else { Clock::Tsc },
             precision: precision(),
+            machine: info().option("machine").unwrap_or(""),
             load: text.0,
             text,
             build_id: paging::build_id(),

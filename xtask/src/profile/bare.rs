@@ -14,7 +14,7 @@ use anyhow::{Result, bail};
 use super::{Arguments, Trigger, clear, draw};
 use crate::qemu::{self, Accel};
 use crate::toolchain::{self, AARCH64, RISCV64, Target, Toolchain};
-use crate::tools::{self, Install};
+use crate::tools::Install;
 use crate::{build, run};
 
 /// The kernel's package.
@@ -167,7 +167,7 @@ impl Processor {
     /// # Errors
     /// If it is missing; the message has the command to type.
     pub fn find(self, install: Install) -> Result<PathBuf> {
-        tools::program(&format!("qemu-system-{}", self.name), self.package, install)
+        qemu::program(self.name, self.package, install)
     }
 
     /// Builds the kernel, and gives its ELF file.

@@ -23,6 +23,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::{Context, Outcome};
 use crate::build;
+use crate::qemu;
 use crate::run;
 use crate::toolchain::{self, KERNEL};
 use crate::tools::Install;
@@ -114,14 +115,15 @@ pub fn by_nightly(context: &mut Context, outcome: &mut Outcome) -> Result<()> {
 /// Boots it; it ends by itself.
 fn boot(qemu: &Path, elf: &Path, cpus: &str, accel: &[&str], serial: &Path) -> Result<()> {
     let mut command = run::bound(qemu);
-    command.args(["-M", "q35", "-m", "256M", "-nodefaults", "-display", "none", "-no-reboot", "-cpu", "max"]);
+    command.args(["-M", "q35", "-m", "256M", "-nodefaults", "-display", "none", "-no-reboot"]);
+    command.args(["-cpu", qemu::NO_X2APIC]);
     command.args(["-smp", cpus]).args(accel).arg("-kernel").arg(elf);
     command.arg("-serial").arg(format!("file:{}", serial.display()));
     command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
     let finished = run::caught(&mut command, BOOT_LIMIT)?;
     match finished.status.map(|status| status.code()) {
         Some(Some(33)) => Ok(()),
-        other => bail!("QEMU ended with {other:?}: {}\n{}", finished.text, crate::qemu::last_lines(serial, 20)),
+        other => bail!("QEMU ended with {other:?}: {}\n{}", finished.text, qemu::last_lines(serial, 20)),
     }
 }
 

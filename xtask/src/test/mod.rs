@@ -37,6 +37,7 @@ use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 
 use crate::parts::Parts;
+use crate::qemu;
 use crate::run;
 use crate::toolchain::Choice;
 use crate::tools::{Install, Missing};
@@ -241,6 +242,7 @@ fn side_by_side(arguments: &Arguments) -> Result<ExitCode> {
         format!("--fuzz-seconds={}", arguments.fuzz_seconds),
         format!("--toolchain={choice}"),
     ];
+    more.extend(qemu::chosen().map(|folder| format!("--qemu={}", folder.display())));
     more.extend(arguments.no_install.then(|| "--no-install".to_owned()));
     let found = side_by_side::run(&names, jobs, &more)?;
     Ok(sums(found.passed, found.failed, &found.skipped))

@@ -38,7 +38,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::{Context, Outcome};
 use crate::profile::Arch;
 use crate::toolchain::{self, KERNEL};
-use crate::{build, repeat, run, truth};
+use crate::{build, qemu, repeat, run, truth};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// Executed instructions between two samples.
@@ -55,7 +55,7 @@ const COUNTED: [&str; 12] = [
     "-rtc",
     "base=2000-01-01T00:00:00,clock=vm",
     "-cpu",
-    "max",
+    qemu::NO_X2APIC,
 ];
 
 /// The programs and files of the group.

@@ -12,7 +12,7 @@ use anyhow::{Result, ensure};
 
 use super::{Context, LIMIT, Outcome, Outside, moved};
 use crate::toolchain::{self, AARCH64, RISCV64, Target};
-use crate::{run, tools};
+use crate::{qemu, run};
 
 /// Executed instructions between two samples, on average.
 const EVERY: &str = "10007";
@@ -87,7 +87,7 @@ struct Guest<'a> {
 
 impl<'a> Guest<'a> {
     fn new(outside: &'a Outside, of: &'a Processor, context: &Context, compiled: &'static Compiled) -> Result<Self> {
-        let qemu = tools::program(&format!("qemu-system-{}", of.name), of.package, context.install)?;
+        let qemu = qemu::program(of.name, of.package, context.install)?;
         let toolchain = toolchain::find(of.target, context.toolchain, context.install)?;
         let mut build = toolchain::cargo(toolchain, "build", of.target)?;
         let folder = toolchain::target_folder(&run::root(), toolchain).join(compiled.name);

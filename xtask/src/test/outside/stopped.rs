@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use super::attached::{Machine, ends_with};
 use super::beside;
 use super::{Outside, build};
+use crate::qemu;
 use crate::run;
 use crate::stacks::{self, Stack};
 
@@ -30,7 +31,8 @@ pub fn check(outside: &Outside) -> Result<()> {
     let mut count = run::bound(&outside.tool);
     count.args(["count", "--kernel"]).arg(&outside.kernel).arg("-o").arg(file("counts.txt"));
     count.arg("--stops").arg(file("stops.txt")).arg("--").arg(&outside.qemu);
-    let icount = ["-smp", "1", "-cpu", "max", "-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-S"];
+    let icount =
+        ["-smp", "1", "-cpu", qemu::NO_X2APIC, "-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-S"];
     let mut machine = Machine::start_by(count, outside, "stopped/serial.log", &icount)?;
     let done = machine.attach(outside, "stopped/samples.txt", &["--user"])?;
     ends_with(&done, 0, "has ended the connection")?;
