@@ -42,10 +42,9 @@ impl Parts {
     /// # Errors
     /// If a tool is missing; the message says what to type.
     pub fn prepare(choice: Choice, install: Install) -> Result<Self> {
+        let qemu = if qemu::chosen().is_none() { &qemu::PROGRAMS[..1] } else { &[] };
+        tools::require(&[qemu, &[tools::NM, tools::BUSYBOX]].concat(), install)?;
         let qemu = qemu::find(install)?;
-        if run::find_program("nm").is_none() && run::find_program("llvm-nm").is_none() {
-            tools::install_packages(&["binutils"], install)?;
-        }
         let busybox = tools::busybox(install)?;
         let toolchain = toolchain::find(toolchain::KERNEL, choice, install)?;
         let musl = match choice {

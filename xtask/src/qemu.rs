@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
 use crate::run::{self, Guard};
-use crate::tools::{self, Install};
+use crate::tools::{self, Install, Program};
 
 /// How QEMU runs the guest's instructions, and with it what time means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -141,14 +141,24 @@ pub fn chosen() -> Option<&'static Path> {
 /// What the names of QEMU's programs begin with; the guest's processor follows.
 const PROGRAM: &str = "qemu-system-";
 
-/// Finds the QEMU for guests with this processor, or installs Debian's package of it.
+/// QEMU's programs by the guest's processor, and Debian's packages of them. (The last one is a name that another package
+/// provides: in Debian 12 `qemu-system-misc`, in newer ones `qemu-system-riscv`.)
+pub const PROGRAMS: [Program; 3] = [
+    Program { name: "qemu-system-x86_64", package: "qemu-system-x86" },
+    Program { name: "qemu-system-aarch64", package: "qemu-system-arm" },
+    Program { name: "qemu-system-riscv64", package: "qemu-system-riscv64" },
+];
+
+/// Finds the QEMU for guests with this processor, or installs it.
 ///
 /// # Errors
 /// If it is missing; the message has the command to type.
-pub fn program(processor: &str, package: &str, install: Install) -> Result<PathBuf> {
-    let name = format!("{PROGRAM}{processor}");
-    let Some(folder) = chosen() else { return tools::program(&name, package, install) };
-    let path = folder.join(&name);
+pub fn program(processor: &str, install: Install) -> Result<PathBuf> {
+    let is_for = |program: &Program| program.name.strip_prefix(PROGRAM) == Some(processor);
+    let Program { name, package } =
+        PROGRAMS.into_iter().find(is_for).with_context(|| format!("no QEMU is known for {processor}"))?;
+    let Some(folder) = chosen() else { return tools::program(name, package, install) };
+    let path = folder.join(name);
     if path.is_file() { Ok(path) } else { Err(tools::missing(format!("--qemu: {} has no {name}", folder.display()))) }
 }
 
@@ -157,7 +167,16 @@ pub fn program(processor: &str, package: &str, install: Install) -> Result<PathB
 /// # Errors
 /// If it is missing; the message has the command to type.
 pub fn find(install: Install) -> Result<PathBuf> {
-    program("x86_64", "qemu-system-x86", install)
+    program("x86_64", install)
+}
+
+/// QEMU's words for one instruction in each translation block, which makes the guest slow.
+///
+/// # Errors
+/// As [`Version::of`].
+pub fn one_instruction_per_block(qemu: &Path) -> Result<&'static [&'static str]> {
+    let has_property = Version::of(qemu)?.number >= (8, 1);
+    Ok(if has_property { &["-accel", "tcg,one-insn-per-tb=on"] } else { &["-singlestep"] })
 }
 
 /// The first version that divides the time to the next deadline by the number of vCPUs of a thread.
@@ -190,7 +209,11 @@ impl Version {
     }
 
     fn read(said: &str) -> Option<Self> {
-        let text = said.split_once("version ")?.1.split_whitespace().next()?;
+        Self::parse(said.split_once("version ")?.1.split_whitespace().next()?)
+    }
+
+    /// Reads a version such as `9.0` or `10.0.13`.
+    pub fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.split('.').map_while(|number| number.parse().ok());
         Some(Self { number: (numbers.next()?, numbers.next()?), text: text.to_owned() })
     }

@@ -1,11 +1,13 @@
 //! Programs that the verbs need and Debian has: found, installed, or named with the command to type.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
+use elf::ElfBytes;
+use elf::endian::AnyEndian;
 
 use crate::run;
 
@@ -81,18 +83,24 @@ fn update_lists() -> Option<&'static str> {
     failure
 }
 
-/// Whether packages may be installed here; else what to type.
-fn may_install(what: &str, hint: &str, install: Install) -> Result<()> {
-    if !install.0 {
-        return Err(missing(format!("{what} is missing and --no-install forbids installing it. Type: {hint}")));
-    }
+/// The command that installs Debian's packages.
+fn hint(packages: &str) -> String {
+    format!("sudo apt-get update && sudo apt-get install --no-install-recommends {packages}")
+}
+
+/// Whether packages may be installed here; else what to do. `programs` are the missing programs in this system's words.
+fn may_install(programs: &str, packages: &str, install: Install) -> Result<()> {
     if run::find_program("apt-get").is_none() {
         return Err(missing(format!(
-            "{what} is missing, and this is neither Debian nor Ubuntu: install it with your package manager"
+            "missing on PATH: {programs}. This is neither Debian nor Ubuntu: install them with your package manager"
         )));
     }
+    let hint = hint(packages);
+    if !install.0 {
+        return Err(missing(format!("missing: {programs}, and --no-install forbids installing them. Type: {hint}")));
+    }
     if !is_root() {
-        return Err(missing(format!("{what} is missing. Type: {hint}")));
+        return Err(missing(format!("missing: {programs}, and only root may install them. Type: {hint}")));
     }
     Ok(())
 }
@@ -102,9 +110,14 @@ fn may_install(what: &str, hint: &str, install: Install) -> Result<()> {
 /// # Errors
 /// If installing is not allowed or fails; the message has the command.
 pub fn install_packages(packages: &[&str], install: Install) -> Result<()> {
+    install_programs(&packages.join(", "), packages, install)
+}
+
+/// The same, for programs that have other names than their packages.
+fn install_programs(programs: &str, packages: &[&str], install: Install) -> Result<()> {
     let list = packages.join(" ");
-    let hint = format!("sudo apt-get update && sudo apt-get install --no-install-recommends {list}");
-    may_install(&list, &hint, install)?;
+    may_install(programs, &list, install)?;
+    let hint = hint(&list);
     let lists = update_lists();
     eprintln!("installing {list}");
     self::install(&mut apt_get(&[&["install", "-y", "--no-install-recommends"], packages].concat())).map(drop).map_err(
@@ -125,6 +138,47 @@ pub fn candidate(package: &str, install: Install) -> Option<String> {
     (version != "(none)").then(|| version.split_once(':').map_or(version, |(_, rest)| rest).to_owned())
 }
 
+/// A program that is needed, and Debian's package of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// Its name on PATH.
+    pub name: &'static str,
+    /// Debian's package.
+    pub package: &'static str,
+}
+
+/// Reads the symbols of kernels; any other `nm` does it too.
+pub const NM: Program = Program { name: "nm", package: "binutils" };
+/// The shell and the tools of the test kernel's user space.
+pub const BUSYBOX: Program = Program { name: "a static busybox", package: "busybox-static" };
+
+impl Program {
+    fn is_there(self) -> bool {
+        match self.name {
+            name if name == NM.name => ["nm", "llvm-nm"].into_iter().any(|name| find_installed(name).is_some()),
+            name if name == BUSYBOX.name => kept_busybox().is_file() || static_busybox().is_some(),
+            name => find_installed(name).is_some(),
+        }
+    }
+}
+
+/// Makes sure that all these programs are there: the missing ones are installed together, or named together, so that
+/// nobody learns of them one after the other.
+///
+/// # Errors
+/// As [`install_packages`].
+pub fn require(programs: &[Program], install: Install) -> Result<()> {
+    let missing: Vec<&Program> = programs.iter().filter(|program| !program.is_there()).collect();
+    // Busybox is fetched, not installed: that needs no root.
+    let is_fetched = |program: &&&Program| program.name == BUSYBOX.name && can_fetch(install);
+    if missing.iter().all(|program| is_fetched(&program)) {
+        return Ok(());
+    }
+    let names: Vec<&str> = missing.iter().map(|program| program.name).collect();
+    let packages: Vec<&str> = missing.iter().map(|program| program.package).collect();
+    install_programs(&names.join(", "), &packages, install)
+}
+
 /// The program `name`; where it is missing, `package` is installed.
 ///
 /// # Errors
@@ -133,43 +187,63 @@ pub fn program(name: &str, package: &str, install: Install) -> Result<PathBuf> {
     if let Some(path) = find_installed(name) {
         return Ok(path);
     }
-    install_packages(&[package], install)?;
+    install_programs(name, &[package], install)?;
     run::find_program(name).with_context(|| format!("{package} is installed, but there is no {name} on PATH"))
 }
 
-/// Debian's static busybox, unmodified. Taken out of its package, which need not be installed.
+/// Where the busybox of the test kernel is kept.
+fn kept_busybox() -> PathBuf {
+    run::root().join("target/kprof-tools/busybox")
+}
+
+/// A static busybox of this system.
+fn static_busybox() -> Option<PathBuf> {
+    let found = run::find_program("busybox").into_iter().chain(run::find_program("busybox.static"));
+    found.chain([PathBuf::from("/bin/busybox")]).find(|path| std::fs::read(path).is_ok_and(|file| is_static(&file)))
+}
+
+/// Whether this is a program for x86_64 that needs no interpreter, and so no library.
+fn is_static(file: &[u8]) -> bool {
+    let Ok(elf) = ElfBytes::<AnyEndian>::minimal_parse(file) else { return false };
+    let has_interpreter = |segments: elf::segment::SegmentTable<'_, AnyEndian>| {
+        segments.iter().any(|segment| segment.p_type == elf::abi::PT_INTERP)
+    };
+    elf.ehdr.e_machine == elf::abi::EM_X86_64 && elf.segments().is_some_and(|segments| !has_interpreter(segments))
+}
+
+/// Whether a package can be fetched without being installed.
+fn can_fetch(install: Install) -> bool {
+    install.0 && run::find_program("apt-get").is_some()
+}
+
+/// A static busybox: this system's, or Debian's, taken out of its package, which need not be installed.
 ///
 /// # Errors
 /// If it is not there and cannot be fetched.
 pub fn busybox(install: Install) -> Result<PathBuf> {
-    let kept = run::root().join("target/kprof-tools/busybox");
+    let kept = kept_busybox();
     if kept.is_file() {
         return Ok(kept);
     }
-    let installed = Path::new("/bin/busybox");
-    let is_static = |path: &Path| {
-        let list = run::output(Command::new("dpkg-query").args(["-W", "-f=${Status}", "busybox-static"]));
-        path.is_file() && list.is_ok_and(|status| status.contains("install ok installed"))
-    };
     let folder = kept.parent().context("target")?;
     let _alone = run::lock(&folder.join("busybox.lock"))?;
     if kept.is_file() {
         return Ok(kept);
     }
-    if is_static(installed) {
-        run::copy_whole(installed, &kept)?;
+    if let Some(installed) = static_busybox() {
+        run::copy_whole(&installed, &kept)?;
         return Ok(kept);
     }
-    let hint = "sudo apt-get update && sudo apt-get install busybox-static";
-    if !install.0 {
-        return Err(missing(format!("busybox-static is missing and --no-install forbids fetching it. Type: {hint}")));
+    if !can_fetch(install) {
+        may_install(BUSYBOX.name, BUSYBOX.package, install)?;
     }
     eprintln!("fetching Debian's busybox-static");
     if is_root() {
         update_lists();
     }
-    self::install(apt_get(&["download", "busybox-static"]).current_dir(folder))
-        .map_err(|error| missing(format!("busybox-static cannot be fetched ({error:#}). Type: {hint}")))?;
+    self::install(apt_get(&["download", "busybox-static"]).current_dir(folder)).map_err(|error| {
+        missing(format!("busybox-static cannot be fetched ({error:#}). Type: {}", hint(BUSYBOX.package)))
+    })?;
     let package = std::fs::read_dir(folder)?
         .filter_map(|entry| Some(entry.ok()?.path()))
         .find(|path| path.extension().is_some_and(|extension| extension == "deb"))

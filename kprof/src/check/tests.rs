@@ -81,8 +81,10 @@ unsafe impl Kernel for Port {
         self.entry_code.contains(&address)
     }
     fn sleep_ns(&self, ns: u64) {
-        let is_late = self.late_sleeps.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
-        let late = if is_late { self.late_ns.load(Relaxed) } else { 0 };
+        // Only the sampler's thread sleeps.
+        let left = self.late_sleeps.load(Relaxed);
+        self.late_sleeps.store(left.saturating_sub(1), Relaxed);
+        let late = if left > 0 { self.late_ns.load(Relaxed) } else { 0 };
         self.now.fetch_add(ns * self.sleep_factor.load(Relaxed) + late, Relaxed);
     }
 }

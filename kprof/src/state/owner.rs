@@ -100,8 +100,14 @@ impl OwnerWord {
     /// Ends the claim `claim`, if it is still in force. An owner that is at work finishes first; the next one can take
     /// the stream after that.
     pub(crate) fn drop_claim(&self, claim: ClaimId) {
-        let without = |word: u64| (word >> ACTIVITY_BITS == claim).then_some(word & ACTIVITY_MASK);
-        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, without);
+        let mut word = self.0.load(Ordering::Relaxed);
+        while word >> ACTIVITY_BITS == claim {
+            let without = word & ACTIVITY_MASK;
+            match self.0.compare_exchange_weak(word, without, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => word = now,
+            }
+        }
     }
 }
 

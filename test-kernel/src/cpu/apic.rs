@@ -1,5 +1,8 @@
-//! The local APIC. If the CPU has x2APIC mode, it is used through MSRs (no CPU of QEMU's TCG has it). Otherwise xAPIC
+//! The local APIC. If the CPU has x2APIC mode, it is used through MSRs (QEMU's TCG has it from 9.0 on). Otherwise xAPIC
 //! mode is used through registers in memory. The registers are the same, except for the interrupt command.
+//!
+//! The NMIs of the profiler are sent by `kprof-port`, as a port of another kernel sends them, so that both modes of that
+//! package are run.
 //!
 //! Sends IPIs and NMIs, acknowledges interrupts, runs the one-shot timer. All calls act on the CPU on which they run.
 //! Source: Intel SDM volume 3A, chapter 11.
@@ -7,6 +10,8 @@
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+#[cfg(feature = "profiling")]
+use kprof_port::{apic::LocalApic, command::Command};
 use x86_64::registers::model_specific::Msr;
 
 use super::turns;
@@ -96,6 +101,11 @@ pub fn enable() {
     write(TIMER_INITIAL, 0);
 }
 
+/// The mode of the local APICs, for the log.
+pub fn mode() -> &'static str {
+    if x2apic() { "x2APIC" } else { "xAPIC" }
+}
+
 /// This CPU's local APIC id.
 pub fn id() -> u32 {
     if x2apic() { read(ID) } else { read(ID) >> 24 }
@@ -163,7 +173,21 @@ pub fn send_nmi(apic_id: u32) {
         return;
     }
     turns::nmi_sent(apic_id);
+    #[cfg(feature = "profiling")]
+    by_port_package(apic_id, Command::Nmi);
+    #[cfg(not(feature = "profiling"))]
     send(apic_id, 0x4400);
+}
+
+/// Sends a command through the package for ports.
+#[cfg(feature = "profiling")]
+fn by_port_package(apic_id: u32, command: Command) {
+    let base = register(0) as usize;
+    // SAFETY: the direct map covers the APIC's page, uncached and writable, on every CPU; and all CPUs are in the mode
+    // that `enable` has chosen.
+    let apic = unsafe { if x2apic() { LocalApic::in_present_mode(base) } else { LocalApic::xapic(base) } };
+    // All ids come from this machine's own APICs, so they can be addressed.
+    apic.send(apic_id, command);
 }
 
 /// Sends INIT to one CPU.

@@ -130,6 +130,7 @@ pub fn start_all(apic_ids: &[u32]) {
         }
         assert!(wait_online(cpu, 1000), "CPU {cpu} (APIC id {apic_id}) did not start");
     }
+    log!("apic: {} mode", apic::mode());
     log!("smp: {} CPUs run", apic_ids.len() + 1);
 }
 

@@ -134,7 +134,7 @@ fn page<'a>(frame: u64) -> &'a mut [u8] {
 
 fn grow(frames: &mut Vec<u64>, bytes: u64) -> Result<()> {
     while (frames.len() as u64 * PAGE) < bytes {
-        let taken = PAGES_LEFT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        let taken = PAGES_LEFT.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         let frame = taken.ok().and_then(|_| {
             frames::allocate_zeroed().or_else(|| {
                 PAGES_LEFT.fetch_add(1, Ordering::Relaxed);

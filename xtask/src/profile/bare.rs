@@ -33,8 +33,6 @@ pub struct Processor {
     pub name: &'static str,
     /// What it is compiled for.
     pub target: Target,
-    /// Debian's package of its QEMU.
-    package: &'static str,
     /// QEMU's arguments for it.
     machine: &'static [&'static str],
     /// The interrupts that are its NMIs.
@@ -61,18 +59,12 @@ pub fn is_rooted(stack: &str) -> bool {
 }
 
 /// aarch64, with an interrupt controller that has FIQs for the kernel.
-pub const ON_AARCH64: Processor = Processor {
-    name: "aarch64",
-    target: AARCH64,
-    package: "qemu-system-arm",
-    machine: &["-M", "virt,gic-version=3", "-cpu", "max"],
-    nmi: "FIQs",
-};
+pub const ON_AARCH64: Processor =
+    Processor { name: "aarch64", target: AARCH64, machine: &["-M", "virt,gic-version=3", "-cpu", "max"], nmi: "FIQs" };
 /// riscv64, without firmware: the kernel begins in machine mode.
 pub const ON_RISCV64: Processor = Processor {
     name: "riscv64",
     target: RISCV64,
-    package: "qemu-system-misc",
     machine: &["-M", "virt", "-cpu", "rv64", "-bios", "none"],
     nmi: "machine-mode interrupts",
 };
@@ -167,7 +159,7 @@ impl Processor {
     /// # Errors
     /// If it is missing; the message has the command to type.
     pub fn find(self, install: Install) -> Result<PathBuf> {
-        qemu::program(self.name, self.package, install)
+        qemu::program(self.name, install)
     }
 
     /// Builds the kernel, and gives its ELF file.

@@ -44,14 +44,14 @@ pub fn format(context: &mut Context) -> Result<Outcome> {
 pub fn lint(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     toolchain::component("clippy", "cargo-clippy", context.install)?;
-    let deny = ["--", "-D", "warnings"];
+    let deny = context.deny();
     let run = |arguments: &[&[&str]]| must_succeed(&mut cargo(&arguments.concat())).map(drop);
-    outcome.check("host crates", run(&[&["clippy", "--quiet", "--all-targets"], &HOST, &deny]));
-    outcome.check("the simulations", run(&[&["clippy", "--quiet"], &HOST, &proof::SIMULATIONS, &deny]));
+    outcome.check("host crates", run(&[&["clippy", "--quiet", "--all-targets"], &HOST, deny]));
+    outcome.check("the simulations", run(&[&["clippy", "--quiet"], &HOST, &proof::SIMULATIONS, deny]));
     let on = ["--package", "kprof", "--features", "profiling,locks,probes"];
     let off = ["--package", "redox-check", "--no-default-features"];
-    outcome.check("Redox drop-in, profiler off", run(&[&["clippy", "--quiet", "--all-targets"], &off, &deny]));
-    outcome.check("kprof with the profiler", run(&[&["clippy", "--quiet", "--all-targets"], &on, &deny]));
+    outcome.check("Redox drop-in, profiler off", run(&[&["clippy", "--quiet", "--all-targets"], &off, deny]));
+    outcome.check("kprof with the profiler", run(&[&["clippy", "--quiet", "--all-targets"], &on, deny]));
     oldest_rust(&mut outcome, context.install);
     guards::run(&mut outcome)?;
     let toolchain = toolchain::find(toolchain::KERNEL, context.toolchain, context.install)?;
@@ -109,7 +109,7 @@ pub fn each_feature(context: &mut Context) -> Result<Outcome> {
     ] {
         let features = format!("profiling,{part}");
         let alone = ["--package", "kprof", "--no-default-features", "--features", features.trim_end_matches(',')];
-        let words = [&["clippy", "--quiet", "--tests"][..], &alone, &["--", "-D", "warnings"]];
+        let words = [&["clippy", "--quiet", "--tests"][..], &alone, context.deny()];
         let mut command = cargo(&words.concat());
         outcome.check(&format!("kprof with {features}"), must_succeed(&mut command).map(drop));
     }
@@ -146,13 +146,13 @@ fn oldest_rust(outcome: &mut Outcome, install: Install) {
 }
 
 /// `cargo doc` without a warning, private items included.
-pub fn documentation(_: &mut Context) -> Result<Outcome> {
+pub fn documentation(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut command = cargo(&[&["doc", "--quiet", "--no-deps", "--document-private-items"][..], &HOST].concat());
-    outcome.check("cargo doc", must_succeed(command.env("RUSTDOCFLAGS", "-D warnings")).map(drop));
+    outcome.check("cargo doc", must_succeed(command.env("RUSTDOCFLAGS", context.deny_flags())).map(drop));
     let on = ["--document-private-items", "--package", "kprof", "--features", "profiling,locks,probes"];
     let mut command = cargo(&[&["doc", "--quiet", "--no-deps"][..], &on].concat());
-    outcome.check("cargo doc, kprof", must_succeed(command.env("RUSTDOCFLAGS", "-D warnings")).map(drop));
+    outcome.check("cargo doc, kprof", must_succeed(command.env("RUSTDOCFLAGS", context.deny_flags())).map(drop));
     Ok(outcome)
 }
 
@@ -272,7 +272,7 @@ pub fn redox(context: &mut Context) -> Result<Outcome> {
         let checked = || {
             let toolchain = toolchain::find(target, context.toolchain, context.install)?;
             let mut command = toolchain::cargo(toolchain, "check", target)?;
-            must_succeed(command.args(["--quiet"]).args(words).env("RUSTFLAGS", "-D warnings")).map(drop)
+            must_succeed(command.args(["--quiet"]).args(words).env("RUSTFLAGS", context.deny_flags())).map(drop)
         };
         outcome.check(&format!("type check of {name}"), checked());
     }

@@ -39,8 +39,8 @@ use clap::{Args, ValueEnum};
 use crate::parts::Parts;
 use crate::qemu;
 use crate::run;
-use crate::toolchain::Choice;
-use crate::tools::{Install, Missing};
+use crate::toolchain::{self, Choice};
+use crate::tools::{self, Install, Missing, Program};
 
 /// Runs the tests: format, lint, documentation, host tests, type checks, the kernel in QEMU.
 #[derive(Args)]
@@ -133,10 +133,22 @@ pub struct Context {
     pub filter: String,
     /// Seconds for each fuzz target.
     pub fuzz_seconds: u64,
+    /// Are warnings of the compiler errors?
+    pub denies_warnings: bool,
     parts: Option<Parts>,
 }
 
 impl Context {
+    /// The words that make clippy's warnings errors.
+    fn deny(&self) -> &'static [&'static str] {
+        if self.denies_warnings { &["--", "-D", "warnings"] } else { &[] }
+    }
+
+    /// The flags that make the compiler's warnings errors.
+    fn deny_flags(&self) -> &'static str {
+        if self.denies_warnings { "-D warnings" } else { "" }
+    }
+
     /// What every kernel run needs; found and built at the first call.
     ///
     /// # Errors
@@ -195,6 +207,12 @@ const GROUPS: [Group; 29] = [
     ("storm", Thorough, path::storm),
 ];
 
+/// What the quick groups need besides QEMU.
+const QUICK_PROGRAMS: [Program; 3] = [tools::NM, tools::BUSYBOX, Program { name: "strace", package: "strace" }];
+
+/// The groups that fail by a warning of the compiler, so they run with the pinned Rust.
+const DENIES_WARNINGS: [&str; 5] = ["format", "lint", "documentation", "redox", "each feature"];
+
 /// Runs the verb.
 ///
 /// # Errors
@@ -210,14 +228,20 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         toolchain: arguments.toolchain,
         filter: arguments.filter.clone(),
         fuzz_seconds: arguments.fuzz_seconds,
+        denies_warnings: true,
         parts: None,
     };
     let start = Instant::now();
-    let outcome = group(&mut context).unwrap_or_else(|error| {
+    let pinned = if DENIES_WARNINGS.contains(&name) { toolchain::become_pinned(context.install) } else { Ok(()) };
+    context.denies_warnings = pinned.is_ok();
+    let mut outcome = group(&mut context).unwrap_or_else(|error| {
         let mut outcome = Outcome::default();
         outcome.not_passed(&format!("{error:#}"), &error);
         outcome
     });
+    if let Err(why) = pinned {
+        outcome.skipped.push(format!("warnings are not errors: {why:#}"));
+    }
     for failure in &outcome.failures {
         println!("FAILED {name}: {failure}");
     }
@@ -233,6 +257,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// Runs the quick groups, or the long ones, several at once.
 fn side_by_side(arguments: &Arguments) -> Result<ExitCode> {
     let wanted = if arguments.thorough { Thorough } else { Always };
+    if wanted == Always {
+        // Groups install what they need. Together, nobody waits or types for one after the other.
+        let qemu = if qemu::chosen().is_none() { &qemu::PROGRAMS[..] } else { &[] };
+        if let Err(why) = tools::require(&[qemu, &QUICK_PROGRAMS].concat(), Install(!arguments.no_install)) {
+            println!("{why:#}\nWithout them the tests that need them are skipped, and named at the end.");
+        }
+    }
     let names: Vec<&str> = GROUPS.iter().filter(|(_, runs, _)| *runs == wanted).map(|(name, ..)| *name).collect();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = arguments.jobs.map_or(cores.min(2), usize::from);
@@ -259,7 +290,6 @@ fn sums(passed: usize, failed: usize, skipped: &[String]) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tools;
     use anyhow::Context as _;
 
     #[test]

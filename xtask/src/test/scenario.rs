@@ -13,7 +13,7 @@
 //! (what that profile says of tasks is exact, and what the serial log says is known of some of them: see `waits.rs`),
 //! `# probes: PATTERN` (/root/probes.txt has the functions of the kernel that can have a probe and have such names), `#
 //! known-events: POINT` (see `known_events.rs`), `# lockups: FILE MS` (see `lockups.rs`), `# verb: NAME` (runs with
-//! `cargo xtask NAME` only), `# run: WORDS` (one run for each such line, with these words on the command line, which
+//! `cargo xtask NAME` only), `# since-qemu: 9.0 WHAT` (an older QEMU lacks WHAT, so the scenario is skipped there), `# run: WORDS` (one run for each such line, with these words on the command line, which
 //! the script has as variables; `cpus=N` among them counts before `# cpus`).
 
 use std::path::Path;
@@ -56,6 +56,15 @@ impl Scenario {
         if runs.is_empty() { vec![named("")] } else { runs.into_iter().map(named).collect() }
     }
 
+    /// What this QEMU lacks for the scenario.
+    fn lacks(&self, version: &qemu::Version) -> Result<Option<String>> {
+        let Some(words) = self.directive("since-qemu") else { return Ok(None) };
+        let parsed = words.split_once(' ').and_then(|(since, what)| Some((qemu::Version::parse(since)?, what)));
+        let (since, what) = parsed.with_context(|| format!("# since-qemu: {words}"))?;
+        let is_older = version.number < since.number;
+        Ok(is_older.then(|| format!("QEMU {} has no {what}, which came with {}", version.text, since.text)))
+    }
+
     fn number(&self, key: &str, default: u32) -> Result<u32> {
         self.directive(key).map_or(Ok(default), |text| text.parse().with_context(|| format!("# {key}: {text}")))
     }
@@ -80,10 +89,15 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let folder = run::root().join("target/scenarios");
     std::fs::create_dir_all(&folder)?;
+    let version = qemu::Version::of(&parts.qemu)?;
     let off = build::kernel(parts.toolchain, "", &[])?;
     let on = build::kernel(parts.toolchain, "profiling", &[])?;
     let is_wanted = |scenario: &Scenario| scenario.name.contains(&filter) && scenario.directive("verb").is_none();
     for scenario in all()?.into_iter().filter(is_wanted) {
+        if let Some(why) = scenario.lacks(&version)? {
+            outcome.skipped.push(format!("{}: {why}", scenario.name));
+            continue;
+        }
         for (name, words) in scenario.runs() {
             let result = run_one(&scenario, parts, [&on, &off], &folder.join(&name), words)
                 .and_then(|estimates| estimates.iter().try_for_each(Estimate::is_within_its_bound));

@@ -3,10 +3,11 @@
 //! In: what is wanted, and whether anything may be installed. Out: nothing, or a [`tools::Missing`] error that says
 //! what to type. Never installs a version that is too old: later runs would find it, and every build would fail.
 
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::run;
 use crate::tools::{self, Install, missing};
@@ -60,6 +61,41 @@ pub fn component(name: &str, program: &str, install: Install) -> Result<()> {
     tools::install(Command::new("rustup").args(["component", "add", name]))
         .map(drop)
         .map_err(|error| missing(format!("there is no {program}: {error:#}")))
+}
+
+/// The Rust whose warnings are errors in the tests: the oldest one that compiles this workspace. A newer compiler has
+/// new warnings, and those must not fail the tests of somebody who has changed nothing.
+const PINNED: &str = concat!(env!("CARGO_PKG_RUST_VERSION"), ".0");
+/// Set in the process that [`become_pinned`] has started.
+const IS_PINNED: &str = "KPROF_PINNED";
+
+/// Makes sure that this process uses the pinned Rust. If another one is in use, rustup installs the pinned one, and this
+/// process is replaced by the same one with it.
+///
+/// # Errors
+/// If there is no such Rust; the reason.
+pub fn become_pinned(install: Install) -> Result<()> {
+    let rustc = run::output(Command::new("rustc").arg("--version"))?;
+    if rustc.split(' ').nth(1).and_then(version_of) == version_of(PINNED) {
+        return Ok(());
+    }
+    if std::env::var_os(IS_PINNED).is_some() {
+        bail!("rustup has started {} instead of Rust {PINNED}", rustc.trim());
+    }
+    let words = ["toolchain", "install", PINNED, "--profile", "minimal", "-c", "clippy", "-c", "rustfmt"];
+    if !install.0 && run::output(Command::new("rustup").args(["run", PINNED, "cargo-clippy", "--version"])).is_err() {
+        return Err(missing(format!("there is no Rust {PINNED}. Type: rustup {}", words.join(" "))));
+    }
+    if install.0 {
+        tools::install(Command::new("rustup").args(words)).map_err(|error| missing(format!("{error:#}")))?;
+    }
+    let mut again = Command::new("rustup");
+    again.args(["run", PINNED]).arg(std::env::current_exe()?).args(std::env::args_os().skip(1)).env(IS_PINNED, "1");
+    // Set by the cargo that has started this process.
+    for name in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
+        again.env_remove(name);
+    }
+    Err(again.exec().into())
 }
 
 /// Debian's packages of a new rustc; those named `rustc` and so on stay as old as the release.

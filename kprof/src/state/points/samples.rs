@@ -141,9 +141,15 @@ impl Samples {
     pub(crate) fn insert(&self, address: u64, sample: Sample) -> bool {
         let Some(filter) = self.filter.get(hash(address)) else { return false };
         // Before the place, so that whoever frees the address looks for it.
-        let more = |byte: u8| (byte & !OFF != !OFF).then_some(byte.wrapping_add(1));
-        if filter.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_err() {
-            return false;
+        let mut byte = filter.load(Ordering::Relaxed);
+        loop {
+            if byte & !OFF == !OFF {
+                return false;
+            }
+            match filter.compare_exchange_weak(byte, byte.wrapping_add(1), Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => byte = now,
+            }
         }
         let place = self.places_of(address).find(|place| self.reserve(place));
         match place {

@@ -14,6 +14,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use super::{LIMIT, Outcome, Outside, is_root};
 use crate::gdb::free_address;
+use crate::qemu;
 use crate::run::{self, Finished, Guard};
 
 /// The last line of the kernel's log.
@@ -112,10 +113,11 @@ pub fn ends_with(done: &Finished, code: i32, said: &str) -> Result<()> {
     Ok(())
 }
 
-/// With `-singlestep` the kernel takes so long that it is far from its end.
+/// With one instruction in each block the kernel takes so long that it is far from its end.
 fn while_it_runs(outside: &Outside) -> Result<()> {
     let (log, start) = (outside.file("attached.log"), Instant::now());
-    let mut machine = Machine::start(outside, "attached.log", &["-smp", "2", "-cpu", "max", "-singlestep"])?;
+    let words = [&["-smp", "2", "-cpu", "max"], qemu::one_instruction_per_block(&outside.qemu)?].concat();
+    let mut machine = Machine::start(outside, "attached.log", &words)?;
     while !text(&log).contains("bare: round 3 on") {
         ensure!(start.elapsed() < LIMIT, "the kernel does not work: {}", text(&log));
         std::thread::sleep(Duration::from_millis(20));

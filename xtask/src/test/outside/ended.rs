@@ -9,7 +9,7 @@ use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{LIMIT, Outcome, Outside};
+use super::{LIMIT, MIN_SAMPLES, Outcome, Outside};
 use crate::run;
 
 /// Runs the checks.
@@ -53,7 +53,7 @@ fn is_reset(outside: &Outside) -> Result<()> {
         let count = text.lines().filter(|found| found.starts_with(line)).count();
         ensure!(count == 2, "`{line}` is {count} times in the profile");
     }
-    outside.has_the_work("reset.txt", 50)
+    outside.has_the_work("reset.txt", 50, MIN_SAMPLES)
 }
 
 /// Runs a script in QEMU's place. Returns the profile.

@@ -26,27 +26,14 @@ const MIN_SAMPLES: u64 = 5000;
 struct Processor {
     name: &'static str,
     target: Target,
-    package: &'static str,
     machine: &'static [&'static str],
     /// How much higher than in memory the guest is linked.
     higher: &'static str,
 }
 
 const PROCESSORS: [Processor; 2] = [
-    Processor {
-        name: "aarch64",
-        target: AARCH64,
-        package: "qemu-system-arm",
-        machine: &["-M", "virt", "-cpu", "cortex-a72"],
-        higher: "ffffff80",
-    },
-    Processor {
-        name: "riscv64",
-        target: RISCV64,
-        package: "qemu-system-misc",
-        machine: &["-M", "virt", "-bios", "none"],
-        higher: "ffffffc0",
-    },
+    Processor { name: "aarch64", target: AARCH64, machine: &["-M", "virt", "-cpu", "cortex-a72"], higher: "ffffff80" },
+    Processor { name: "riscv64", target: RISCV64, machine: &["-M", "virt", "-bios", "none"], higher: "ffffffc0" },
 ];
 
 pub fn check(outside: &Outside, context: &Context, outcome: &mut Outcome) {
@@ -87,7 +74,7 @@ struct Guest<'a> {
 
 impl<'a> Guest<'a> {
     fn new(outside: &'a Outside, of: &'a Processor, context: &Context, compiled: &'static Compiled) -> Result<Self> {
-        let qemu = qemu::program(of.name, of.package, context.install)?;
+        let qemu = qemu::program(of.name, context.install)?;
         let toolchain = toolchain::find(of.target, context.toolchain, context.install)?;
         let mut build = toolchain::cargo(toolchain, "build", of.target)?;
         let folder = toolchain::target_folder(&run::root(), toolchain).join(compiled.name);
