@@ -167,7 +167,7 @@ pub const HOST_TESTS: [&str; 2] = ["--exclude", "kprof"];
 pub fn tool(program: &str) -> Result<PathBuf> {
     let test = match program {
         "kprof-fold" => "golden",
-        "kprof-qemu" => "attach",
+        "kprof-qemu" => "qemu",
         "profiled" | "kprof-record" => "daemon",
         _ => bail!("no test is known that needs {program}"),
     };

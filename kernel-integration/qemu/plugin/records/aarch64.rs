@@ -3,9 +3,9 @@
 //! In: an instruction, and the registers before it. Out: the same after it, and what comes next. Whatever writes one of
 //! them in another way makes it unknown.
 
+use super::super::walk::Read;
 use super::Processor;
 use super::exit::{Next, State, Value};
-use crate::walk::Read;
 
 /// Its rules: the procedure call standard's frame record is at x29; signatures are in bits 48 to 54 and 56 to 63.
 pub const PROCESSOR: Processor =

@@ -7,8 +7,8 @@
 //! returns is followed by the code of another function, which returns to an unknown address, so this way has no answer.
 //! Where no way has one, the called functions are looked at too: one that returns from an exception ends an entry stub.
 
+use super::super::walk::Read;
 use super::Processor;
-use crate::walk::Read;
 use std::collections::{HashMap, HashSet};
 
 /// Instructions that are followed from one address.

@@ -4,9 +4,9 @@
 //! In: an instruction, and the registers before it. Out: the same after it, and what comes next. Whatever writes one of
 //! them in another way makes it unknown.
 
+use super::super::walk::Read;
 use super::Processor;
 use super::exit::{Next, State, Value};
-use crate::walk::Read;
 
 /// Its rules: s0 is the caller's stack pointer, and the frame record is below it.
 pub const PROCESSOR: Processor = Processor { step, follows_a_call, record: -16, has_sp_in_fp: true, signature: 0 };

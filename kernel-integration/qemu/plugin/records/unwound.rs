@@ -4,9 +4,9 @@
 //! nothing exact of the instructions around a function's begin and end, so the sampled one is followed to its return
 //! first, and only callers are looked up first. Runs in: QEMU's process, on the vCPU's thread.
 
+use super::super::walk::End;
+use super::super::walk::tables::{LOST, Row, Rule, SAME, Tables};
 use super::{Caller, MAX_FRAME_BYTES, Walk};
-use crate::walk::End;
-use crate::walk::tables::{LOST, Row, Rule, SAME, Tables};
 
 /// What the tables say of a place: `None` if nothing, or no more than a line of assembly would.
 pub fn row(tables: Option<&Tables>, pc: u64, is_sampled: bool) -> Option<Row> {

@@ -1,15 +1,9 @@
 //! Tests where the walk takes a function for the outermost one, on memory that the test has made: the boot has called
 //! it from below, or a thread began with it by a jump. A walk that has lost its way must say so.
-#![forbid(unsafe_code)]
-#![allow(missing_docs)]
 
-#[allow(dead_code)]
-#[path = "../plugin/walk/mod.rs"]
-mod walk;
-
+use crate::plugin::walk::tables::{LOST, Row, Rule, SAME};
+use crate::plugin::walk::{self, End, Exits, Registers, Stack, Tables, walk};
 use std::collections::BTreeMap;
-use walk::tables::{LOST, Row, Rule, SAME};
-use walk::{End, Exits, Registers, Stack, Tables, walk};
 
 const TEXT: u64 = 0xffff_8000_0020_0000;
 const STACK: u64 = 0xffff_8000_0040_0000;

@@ -1,9 +1,9 @@
 //! Whose instructions they are: those of a system call, of an interrupt, of an exception, of none.
 
-use super::calls::Call;
-use super::decode::Ending;
-use super::functions::USER;
 use super::guest::{Guest, STACK, block, plain, start};
+use crate::plugin::calls::Call;
+use crate::plugin::decode::Ending;
+use crate::plugin::functions::USER;
 
 const OTHER: u64 = STACK + 0x10_0000;
 

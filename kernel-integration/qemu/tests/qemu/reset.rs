@@ -1,9 +1,6 @@
 //! What the plugin takes for a reset of the machine.
 
-#[path = "../plugin/reset.rs"]
-mod reset;
-
-use reset::{BOOT, MAX_CPUS};
+use crate::plugin::reset::{BOOT, MAX_CPUS};
 
 #[test]
 fn a_reset_is_seen_once_and_a_loop_or_another_vcpu_is_none() {

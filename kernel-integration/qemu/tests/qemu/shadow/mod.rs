@@ -1,54 +1,17 @@
 //! The shadow stack on made blocks and a made memory: calls, tail jumps, interrupts at every place, faults, switches of
 //! stacks, calls that never return. In each case every instruction is in the context that really executed it.
-#![forbid(unsafe_code)]
-#![allow(missing_docs)]
-
-#[allow(dead_code)]
-#[path = "../../plugin/block.rs"]
-mod block;
-#[allow(dead_code)]
-#[path = "../../plugin/calls.rs"]
-mod calls;
-#[allow(dead_code)]
-#[path = "../../plugin/context.rs"]
-mod context;
-#[allow(dead_code)]
-#[path = "../../plugin/decode.rs"]
-mod decode;
-#[path = "../../plugin/entries.rs"]
-mod entries;
-#[allow(dead_code)]
-#[path = "../../plugin/functions.rs"]
-mod functions;
-#[allow(dead_code)]
-#[path = "../../plugin/histogram.rs"]
-mod histogram;
-#[path = "../../plugin/outside.rs"]
-mod outside;
-#[allow(dead_code)]
-#[path = "../../plugin/probes.rs"]
-mod probes;
-#[allow(dead_code)]
-#[path = "../../plugin/shadow.rs"]
-mod shadow;
-#[path = "../../plugin/surprise.rs"]
-mod surprise;
-#[allow(dead_code)]
-#[path = "../../plugin/tasks.rs"]
-mod tasks;
-#[allow(dead_code)]
-#[path = "../../plugin/window.rs"]
-mod window;
 
 mod guest;
 mod owners;
 mod probed;
 mod visits;
 
-use block::Block;
-use decode::Ending;
-use guest::{Guest, STACK, block, expected, plain, start};
-use shadow::Counts;
+use self::guest::{Guest, STACK, block, expected, plain, start};
+use crate::plugin::block::Block;
+use crate::plugin::context;
+use crate::plugin::decode::Ending;
+use crate::plugin::functions;
+use crate::plugin::shadow::Counts;
 use std::cell::Cell;
 
 #[test]

@@ -1,8 +1,8 @@
 //! A made guest, on which blocks are run by hand.
 
-use super::block::{Block, Machine, Place};
-use super::decode::Ending;
-use super::shadow::{Counts, Shadow};
+use crate::plugin::block::{Block, Machine, Place};
+use crate::plugin::decode::Ending;
+use crate::plugin::shadow::{Counts, Shadow};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub const STACK: u64 = 0xffff_8000_0001_0000;
 /// A block of a function: four instructions of 4 bytes, at an offset.
 pub fn block(function: u32, offset: u64, ending: Ending, target: u64) -> &'static Block {
     let at = start(function) + offset;
-    let place = if function == super::functions::USER { Place::User } else { Place::Kernel };
+    let place = if function == crate::plugin::functions::USER { Place::User } else { Place::Kernel };
     Box::leak(Box::new(Block {
         start: at,
         end: at + 16,

@@ -1,8 +1,8 @@
 //! Probes: calls, keys, conditions, and times until the return. The made guest's clock counts instructions.
 
-use super::decode::Ending;
 use super::guest::{Guest, STACK, block, plain, start};
-use super::probes::{Probe, Probes};
+use crate::plugin::decode::Ending;
+use crate::plugin::probes::{Probe, Probes};
 
 /// Words for a probe at the first instruction of a function: time, key, number of the call to report, conditions.
 fn probe(function: u32, words: &[u64]) -> Vec<u64> {

@@ -1,14 +1,8 @@
 //! Tests the plugin's walk on memory that the test has made: callers, ends, candidates. A walk must never cross the
 //! frame of an interrupt.
-#![forbid(unsafe_code)]
-#![allow(missing_docs)]
 
-#[allow(dead_code)]
-#[path = "../plugin/walk/mod.rs"]
-mod walk;
-
+use crate::plugin::walk::{self, End, Exits, MAX_CALLERS, Registers, Stack, walk};
 use std::collections::BTreeMap;
-use walk::{End, Exits, MAX_CALLERS, Registers, Stack, walk};
 
 const TEXT: u64 = 0xffff_ffff_8010_0000;
 const STACK: u64 = 0xffff_8000_0001_0000;

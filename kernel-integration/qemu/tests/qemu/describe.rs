@@ -1,25 +1,11 @@
 //! Tests the description of a translated block. A run ends after an instruction that may not complete. The last
 //! instruction of a block is a run of its own if it lies near the end of a page. A block of several functions has a
 //! piece for each of them.
-#![forbid(unsafe_code)]
-#![allow(missing_docs)]
 
-#[allow(dead_code)]
-#[path = "../plugin/block.rs"]
-mod block;
-#[allow(dead_code)]
-#[path = "../plugin/decode.rs"]
-mod decode;
-#[allow(dead_code)]
-#[path = "../plugin/describe.rs"]
-mod describe;
-#[path = "../plugin/functions.rs"]
-mod functions;
-
-use block::Place;
-use decode::Ending;
-use describe::{Translated, describe};
-use functions::{Functions, OF_USER, UNKNOWN, USER};
+use crate::plugin::block::Place;
+use crate::plugin::decode::Ending;
+use crate::plugin::describe::{Translated, describe};
+use crate::plugin::functions::{Functions, OF_USER, UNKNOWN, USER};
 
 const KERNEL: u64 = 0xffff_ffff_8020_0000;
 const ADD: &[u8] = &[0x48, 0x01, 0xd8];

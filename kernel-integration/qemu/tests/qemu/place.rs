@@ -1,13 +1,7 @@
 //! Tests the search for the kernel in memory that the test has made: it is found where its code is, and nowhere else.
-#![forbid(unsafe_code)]
-#![allow(missing_docs)]
 
-#[allow(dead_code)]
-#[path = "../plugin/place/mod.rs"]
-mod place;
-
-use place::file::Piece;
-use place::{File, Finder, Outcome, State};
+use crate::plugin::place::file::Piece;
+use crate::plugin::place::{File, Finder, Outcome, State};
 use std::collections::BTreeMap;
 
 const LINKED: u64 = 0xffff_ffff_8100_0000;

@@ -1,17 +1,11 @@
 //! Compares what the walk knows of an instruction with a complete decoder: its length, and what it does to RSP and RBP.
-#![forbid(unsafe_code)]
-#![allow(missing_docs)]
 
-#[allow(dead_code)]
-#[path = "../plugin/walk/mod.rs"]
-mod walk;
-
+use crate::plugin::walk::exit::{Frame, Place};
+use crate::plugin::walk::length;
+use crate::plugin::walk::step::{Next, State};
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register,
 };
-use walk::exit::{Frame, Place};
-use walk::length;
-use walk::step::{Next, State};
 
 const AT: u64 = 0xffff_ffff_8020_0000;
 

@@ -1,14 +1,8 @@
 //! Walks across interrupts on stacks that a test has made: stubs that keep the interrupted frame pointer, stubs that
 //! build a frame of their own, entries from user code, and words that no processor pushes.
-#![forbid(unsafe_code)]
-#![allow(missing_docs)]
 
-#[allow(dead_code)]
-#[path = "../plugin/walk/mod.rs"]
-mod walk;
-
+use crate::plugin::walk::{self, CANDIDATE, End, Exits, INTERRUPT, Registers, SYSCALL, Stack, USER, walk};
 use std::collections::BTreeMap;
-use walk::{CANDIDATE, End, Exits, INTERRUPT, Registers, SYSCALL, Stack, USER, walk};
 
 const TEXT: u64 = 0xffff_ffff_8010_0000;
 const STUB: u64 = TEXT + 0x10_0000;

@@ -1,11 +1,11 @@
 //! What an interrupt has interrupted, at places where two blocks meet, and counts between two functions.
 
-use super::block::Block;
-use super::decode::Ending;
-use super::functions::{Functions, USER};
 use super::guest::{Guest, STACK, block, plain, start};
-use super::tasks::Tasks;
-use super::window::{Watched, visit};
+use crate::plugin::block::Block;
+use crate::plugin::decode::Ending;
+use crate::plugin::functions::{Functions, USER};
+use crate::plugin::tasks::Tasks;
+use crate::plugin::window::{Watched, visit};
 
 /// Functions 2 to 9, of a page each.
 fn functions() -> Functions {

@@ -1,10 +1,9 @@
 //! `kprof-qemu attach` with a scripted stub: whatever ends it, the machine runs on, and the profile is a good one.
-#![forbid(unsafe_code)]
-#![allow(missing_docs)]
 
 mod kernel;
 mod stub;
 
+use self::stub::{Fault, Kind, Left, MOVED, Script, TEXT, serve};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
@@ -12,7 +11,6 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
-use stub::{Fault, Kind, Left, MOVED, Script, TEXT, serve};
 use tempfile::TempDir;
 
 const RUNS_ON: Left = Left { has_detached: true, is_running: true };

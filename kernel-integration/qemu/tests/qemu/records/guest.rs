@@ -1,9 +1,9 @@
 //! A guest of aarch64 or riscv64: code and a stack that the test has made.
 
-use super::records::exit::Exits;
-use super::records::{self, Known, Processor, Registers};
-use super::walk::half::{Half, UPPER};
-use super::walk::{End, Stack, Tables};
+use crate::plugin::records::exit::Exits;
+use crate::plugin::records::{self, Known, Processor, Registers};
+use crate::plugin::walk::half::{Half, UPPER};
+use crate::plugin::walk::{End, Stack, Tables};
 use std::collections::BTreeMap;
 
 pub const TEXT: u64 = 0xffff_ff80_4008_0000;

@@ -1,13 +1,7 @@
 //! Compares what the plugin knows of an instruction with a complete decoder. An instruction that the plugin calls sure
 //! must not access memory, jump or fault. A block must end, or continue, as the decoder says.
-#![forbid(unsafe_code)]
-#![allow(missing_docs)]
 
-#[allow(dead_code)]
-#[path = "../plugin/decode.rs"]
-mod decode;
-
-use decode::{Ending, ending, is_sure};
+use crate::plugin::decode::{Ending, ending, is_sure};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind};
 
 const AT: u64 = 0xffff_ffff_8020_0000;

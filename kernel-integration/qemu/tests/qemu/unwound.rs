@@ -1,15 +1,9 @@
 //! Tests the walk by unwind tables on memory that the test has made: each rule, what the code says against it, entries,
 //! and ends. A caller that the tables do not give for certain is never in a stack.
-#![forbid(unsafe_code)]
-#![allow(missing_docs)]
 
-#[allow(dead_code)]
-#[path = "../plugin/walk/mod.rs"]
-mod walk;
-
+use crate::plugin::walk::tables::{LOST, Row, Rule, SAME};
+use crate::plugin::walk::{self, End, Exits, INTERRUPT, Registers, Stack, Tables, walk};
 use std::collections::BTreeMap;
-use walk::tables::{LOST, Row, Rule, SAME};
-use walk::{End, Exits, INTERRUPT, Registers, Stack, Tables, walk};
 
 const TEXT: u64 = 0xffff_ffff_8010_0000;
 const STACK: u64 = 0xffff_8000_0001_0000;

@@ -1,22 +1,13 @@
 //! Tests the plugin's walk of aarch64 and riscv64 stacks, on code and stacks that the test has made: at each
 //! instruction of functions with and without frames, in entry stubs, and where the code cannot be followed.
-#![forbid(unsafe_code)]
-#![allow(missing_docs)]
 
 mod code;
 mod guest;
-#[allow(dead_code)]
-#[path = "../../plugin/records/mod.rs"]
-mod records;
-#[allow(dead_code)]
-#[path = "../../plugin/walk/mod.rs"]
-mod walk;
-
-use code::{ARM, ARM_CALL, RISCV, RISCV_CALL, SHORT};
-use guest::{BOTH, CALL, Guest, JUNK, LINK, NONE, OUTER, SP, Saved, TEXT};
-use records::{aarch64, riscv64};
-use walk::End;
-use walk::tables::{Row, Rule, SAME, Tables};
+use self::code::{ARM, ARM_CALL, RISCV, RISCV_CALL, SHORT};
+use self::guest::{BOTH, CALL, Guest, JUNK, LINK, NONE, OUTER, SP, Saved, TEXT};
+use crate::plugin::records::{aarch64, riscv64};
+use crate::plugin::walk::End;
+use crate::plugin::walk::tables::{Row, Rule, SAME, Tables};
 
 fn arm() -> Guest {
     Guest::new(&aarch64::PROCESSOR, &ARM, ARM_CALL)

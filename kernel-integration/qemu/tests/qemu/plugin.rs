@@ -1,0 +1,39 @@
+//! The parts of the plugin that the tests compile: those that need no QEMU.
+#![allow(dead_code)]
+
+#[path = "../../plugin/block.rs"]
+pub mod block;
+#[path = "../../plugin/calls.rs"]
+pub mod calls;
+#[path = "../../plugin/context.rs"]
+pub mod context;
+#[path = "../../plugin/decode.rs"]
+pub mod decode;
+#[path = "../../plugin/describe.rs"]
+pub mod describe;
+#[path = "../../plugin/entries.rs"]
+pub mod entries;
+#[path = "../../plugin/functions.rs"]
+pub mod functions;
+#[path = "../../plugin/histogram.rs"]
+pub mod histogram;
+#[path = "../../plugin/outside.rs"]
+pub mod outside;
+#[path = "../../plugin/place/mod.rs"]
+pub mod place;
+#[path = "../../plugin/probes.rs"]
+pub mod probes;
+#[path = "../../plugin/records/mod.rs"]
+pub mod records;
+#[path = "../../plugin/reset.rs"]
+pub mod reset;
+#[path = "../../plugin/shadow.rs"]
+pub mod shadow;
+#[path = "../../plugin/surprise.rs"]
+pub mod surprise;
+#[path = "../../plugin/tasks.rs"]
+pub mod tasks;
+#[path = "../../plugin/walk/mod.rs"]
+pub mod walk;
+#[path = "../../plugin/window.rs"]
+pub mod window;
