@@ -64,7 +64,7 @@ const PROCESSORS: [Processor; 2] = [
 
 /// What runs on both.
 const TESTS: [Test; 3] = [
-    ("kprof-format", &["--package", "kprof-format", "--lib", "--test", "lines", "--test", "page"]),
+    ("kprof-format", &["--package", "kprof-format", "--lib", "--test", "format"]),
     ("kprof-daemon", &["--package", "kprof-daemon", "--lib", "--bins", "--test", "daemon"]),
     ("kprof-fold", &["--package", "kprof-fold", "--lib", "--bins", "--test", "golden"]),
 ];
