@@ -3,7 +3,8 @@
 //! A group is a function in one of the files here. It counts what passed and what failed, and keeps what the failures
 //! said. A group installs what it needs, unless `--no-install` forbids it. A step that still cannot run counts as
 //! skipped, with the reason, and not as passed or failed. Groups that take minutes run with `--thorough` only. Several
-//! groups run side by side, each in a process of its own (`side_by_side`); `--only` runs one in this process.
+//! groups run side by side, each in a process of its own (`side_by_side`); one `--only` runs a group in this process.
+//! Some of what a long group can do is done in turn, commit by commit ([`Context::in_turn`]); one `--only` does it all.
 
 mod block;
 mod cargo;
@@ -28,12 +29,14 @@ pub mod readers;
 pub mod scenario;
 mod side_by_side;
 mod system_calls;
+mod units;
+mod unsteady;
 mod waits;
 
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 
 use crate::parts::Parts;
@@ -51,9 +54,9 @@ pub struct Arguments {
     /// Runs the long groups, and only these: fuzzing, sanitizers, sweeps, statistics
     #[arg(long)]
     thorough: bool,
-    /// Only this group, a long one or not (see the lines printed)
+    /// Only this group, a long one or not (see the lines printed); may be repeated
     #[arg(long, conflicts_with = "thorough")]
-    only: Option<String>,
+    only: Vec<String>,
     /// Only scenarios, and parts of the groups `outside`, whose name contains this
     #[arg(long, default_value = "")]
     filter: String,
@@ -61,8 +64,11 @@ pub struct Arguments {
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     fuzz_seconds: u64,
     /// Groups that run at the same time [default: 2, or 1 where there is one core]
-    #[arg(long, conflicts_with = "only", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: Option<u16>,
+    /// Of what is done in turn, only what is this commit's turn
+    #[arg(long, hide = true)]
+    in_turn: bool,
     /// Installs nothing: says what is missing instead
     #[arg(long)]
     no_install: bool,
@@ -135,6 +141,7 @@ pub struct Context {
     pub fuzz_seconds: u64,
     /// Are warnings of the compiler errors?
     pub denies_warnings: bool,
+    is_in_turn: bool,
     parts: Option<Parts>,
 }
 
@@ -149,6 +156,18 @@ impl Context {
         if self.denies_warnings { "-D warnings" } else { "" }
     }
 
+    /// Of what is done in turn: the one that the commit's hash chooses, or everything if the group was named by hand.
+    ///
+    /// # Errors
+    /// If git does not know the commit.
+    pub fn in_turn<'a, T>(&self, all: &'a [T]) -> Result<&'a [T]> {
+        if !self.is_in_turn {
+            return Ok(all);
+        }
+        let commit = run::output(Command::new("git").args(["rev-parse", "HEAD"]).current_dir(run::root()))?;
+        turn(all, &commit)
+    }
+
     /// What every kernel run needs; found and built at the first call.
     ///
     /// # Errors
@@ -159,6 +178,13 @@ impl Context {
         }
         Ok(self.parts.as_ref().expect("just made"))
     }
+}
+
+/// The one of `all` that the hash of a commit chooses.
+fn turn<'a, T>(all: &'a [T], commit: &str) -> Result<&'a [T]> {
+    let hash = commit.get(..8).and_then(|digits| usize::from_str_radix(digits, 16).ok());
+    let at = hash.with_context(|| format!("no hash of a commit: {commit:?}"))? % all.len();
+    Ok(&all[at..=at])
 }
 
 /// When a group runs.
@@ -218,17 +244,15 @@ const DENIES_WARNINGS: [&str; 5] = ["format", "lint", "documentation", "redox", 
 /// # Errors
 /// If `--only` names no group.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let Some(only) = arguments.only.as_deref() else { return side_by_side(arguments) };
-    let Some((name, _, group)) = GROUPS.into_iter().find(|(name, ..)| *name == only) else {
-        let names: Vec<&str> = GROUPS.iter().map(|(name, ..)| *name).collect();
-        bail!("--only: there is no such group; there are: {}", names.join(", "));
-    };
+    let [only] = &arguments.only[..] else { return side_by_side(arguments) };
+    let (name, _, group) = named(only)?;
     let mut context = Context {
         install: Install(!arguments.no_install),
         toolchain: arguments.toolchain,
         filter: arguments.filter.clone(),
         fuzz_seconds: arguments.fuzz_seconds,
         denies_warnings: true,
+        is_in_turn: arguments.in_turn,
         parts: None,
     };
     let start = Instant::now();
@@ -254,29 +278,42 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(sums(passed, failed, &skipped.collect::<Vec<_>>()))
 }
 
-/// Runs the quick groups, or the long ones, several at once.
+fn named(wanted: &str) -> Result<Group> {
+    GROUPS.into_iter().find(|(name, ..)| *name == wanted).with_context(|| {
+        let names: Vec<&str> = GROUPS.iter().map(|(name, ..)| *name).collect();
+        format!("--only: there is no group {wanted:?}; there are: {}", names.join(", "))
+    })
+}
+
+/// Runs the groups that were named, or the quick ones, or the long ones, several at once.
 fn side_by_side(arguments: &Arguments) -> Result<ExitCode> {
     let wanted = if arguments.thorough { Thorough } else { Always };
-    if wanted == Always {
+    if wanted == Always && arguments.only.is_empty() {
         // Groups install what they need. Together, nobody waits or types for one after the other.
         let qemu = if qemu::chosen().is_none() { &qemu::PROGRAMS[..] } else { &[] };
         if let Err(why) = tools::require(&[qemu, &QUICK_PROGRAMS].concat(), Install(!arguments.no_install)) {
             println!("{why:#}\nWithout them the tests that need them are skipped, and named at the end.");
         }
     }
-    let names: Vec<&str> = GROUPS.iter().filter(|(_, runs, _)| *runs == wanted).map(|(name, ..)| *name).collect();
+    let is_wanted = |(_, runs, _): &Group| arguments.only.is_empty() && *runs == wanted;
+    let only = arguments.only.iter().map(|name| named(name)).collect::<Result<Vec<Group>>>()?;
+    let groups = GROUPS.into_iter().filter(is_wanted).chain(only);
+    let names: Vec<&str> = groups.map(|(name, ..)| name).collect();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = arguments.jobs.map_or(cores.min(2), usize::from);
     let choice = arguments.toolchain.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
     let mut more = vec![
-        format!("--filter={}", arguments.filter),
+        "--in-turn".to_owned(),
         format!("--fuzz-seconds={}", arguments.fuzz_seconds),
         format!("--toolchain={choice}"),
     ];
     more.extend(qemu::chosen().map(|folder| format!("--qemu={}", folder.display())));
     more.extend(arguments.no_install.then(|| "--no-install".to_owned()));
-    let found = side_by_side::run(&names, jobs, &more)?;
-    Ok(sums(found.passed, found.failed, &found.skipped))
+    let found = side_by_side::run(&names, jobs, &more, &arguments.filter)?;
+    println!("{}", side_by_side::table(&found.rows));
+    found.unsteady.iter().for_each(|line| println!("{line}"));
+    let sum = |of: fn(&side_by_side::Row) -> usize| found.rows.iter().map(of).sum();
+    Ok(sums(sum(|row| row.passed), sum(|row| row.failed), &found.skipped))
 }
 
 /// Prints the last lines: everything that was skipped, because it has not passed and must be noticed, and then the
@@ -290,7 +327,27 @@ fn sums(passed: usize, failed: usize, skipped: &[String]) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anyhow::Context as _;
+
+    #[test]
+    fn the_jobs_of_the_continuous_integration_have_every_group_once() {
+        let workflow = std::fs::read_to_string(run::root().join(".github/workflows/ci.yml")).unwrap();
+        let of_jobs: Vec<&str> = workflow.lines().filter_map(|line| line.trim().strip_prefix("groups:")).collect();
+        let words = of_jobs.iter().flat_map(|groups| shlex::split(groups).unwrap());
+        let mut named: Vec<String> = words.filter(|word| word != "--only").collect();
+        assert!(of_jobs.contains(&""), "no job runs the quick groups");
+        named.extend(GROUPS.iter().filter(|(_, runs, _)| *runs == Always).map(|(name, ..)| (*name).to_owned()));
+        named.sort();
+        let mut all = GROUPS.map(|(name, ..)| name);
+        all.sort();
+        assert_eq!(named, all);
+    }
+
+    #[test]
+    fn each_has_its_turn_and_a_commit_chooses_the_same_one_every_time() {
+        let of = |commit| turn(&["a", "b", "c"], commit).unwrap();
+        assert_eq!([of("00000000f"), of("00000001"), of("00000002\n"), of("00000003")], [["a"], ["b"], ["c"], ["a"]]);
+        assert!(turn(&["a"], "HEAD").is_err());
+    }
 
     #[test]
     fn what_lacks_a_program_is_skipped_and_what_is_wrong_has_failed() {

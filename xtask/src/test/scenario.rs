@@ -65,6 +65,11 @@ impl Scenario {
         Ok(is_older.then(|| format!("QEMU {} has no {what}, which came with {}", version.text, since.text)))
     }
 
+    /// Whether the machine's time goes on while the host does something else.
+    fn is_in_host_time(&self) -> bool {
+        self.directive("accel").is_none_or(|accel| accel != "icount")
+    }
+
     fn number(&self, key: &str, default: u32) -> Result<u32> {
         self.directive(key).map_or(Ok(default), |text| text.parse().with_context(|| format!("# {key}: {text}")))
     }
@@ -80,6 +85,12 @@ fn all() -> Result<Vec<Scenario>> {
     }
     scenarios.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(scenarios)
+}
+
+/// The filter that runs a run of a scenario again, if the machine in it needs the host's time.
+pub fn in_host_time(run: &str) -> Option<String> {
+    let is_run = |scenario: &Scenario| scenario.runs().iter().any(|(name, _)| name == run);
+    all().ok()?.into_iter().find(is_run).filter(Scenario::is_in_host_time).map(|scenario| scenario.name)
 }
 
 /// Runs all scenarios (or those that the filter lets through).
