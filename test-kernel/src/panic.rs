@@ -6,7 +6,7 @@ use core::arch::asm;
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::cpu::{self, CPUS, apic, trap};
+use crate::cpu::{self, CPUS, apic, order};
 use crate::memory::{paging, stacks};
 use crate::power::{self, ExitCode};
 use crate::{log, symbols};
@@ -34,7 +34,7 @@ fn stop_others() {
     let me = cpu::id();
     for (index, cpu) in CPUS.iter().enumerate() {
         if index != me && cpu.online.load(Ordering::Relaxed) {
-            cpu.nmi_order.store(trap::STOP, Ordering::SeqCst);
+            cpu.nmi_order.store(order::STOP, Ordering::SeqCst);
             apic::send_nmi(cpu.apic_id.load(Ordering::Relaxed));
         }
     }

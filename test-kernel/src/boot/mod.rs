@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use virtio_drivers::transport::{DeviceType, Transport};
 use x86_64::instructions::port::Port;
 
-use crate::cpu::{self, CPUS, apic, clock, ioapic, smp, turns};
+use crate::cpu::{self, CPUS, apic, clock, idt, ioapic, smp, turns};
 use crate::device::disk::Disk;
 use crate::device::{acpi, pci, virtio};
 use crate::fs::{self, block, device, ninep, ram};
@@ -89,7 +89,7 @@ extern "C" fn kmain(start_info: u64) -> ! {
 fn start_boot_cpu(platform: &acpi::Platform) -> u32 {
     apic::set_base(platform.local_apic);
     x86_64::instructions::interrupts::without_interrupts(|| {
-        cpu::init(0);
+        idt::init(0);
         apic::enable();
     });
     let boot_id = apic::id();
@@ -104,7 +104,7 @@ fn start_boot_cpu(platform: &acpi::Platform) -> u32 {
 /// The other CPUs begin here, with interrupts off, each on its own stack.
 #[unsafe(no_mangle)]
 extern "C" fn secondary_main(cpu: usize) -> ! {
-    cpu::init(cpu);
+    idt::init(cpu);
     apic::enable();
     let stack = CPUS[cpu].stacks[0].load(Ordering::Relaxed);
     profiling::register(cpu);

@@ -11,16 +11,10 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::entry::TrapFrame;
-use super::trap::NOTHING;
+use super::order::{FIRST, FURTHER, LATCH, NOTHING, STEP};
 use super::{apic, steps, this, this_in_handler};
 use crate::memory::stacks::STACK_BYTES;
 use crate::{profiling, random};
-
-/// What a CPU's next NMI has to do, in addition to the values in `trap.rs`.
-const FIRST: u8 = 2;
-const FURTHER: u8 = 3;
-const STEP: u8 = 4;
-const LATCH: u8 = 5;
 
 /// Ticks of the timer until it fires for the scheduler again.
 const TIMER_BACK: u32 = 1000;

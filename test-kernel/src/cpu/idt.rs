@@ -1,12 +1,21 @@
-//! The interrupt descriptor table, one for all CPUs: every vector leads to its stub in `entry.rs`.
+//! The interrupt descriptor table, one for all CPUs: every vector leads to its stub in `entry.rs`. And the order in which
+//! a CPU sets up its tables.
 
 use x86_64::VirtAddr;
 use x86_64::structures::idt::InterruptDescriptorTable;
 
-use super::entry;
 use super::gdt::{IST_DOUBLE_FAULT, IST_MACHINE_CHECK, IST_NMI};
+use super::{entry, gdt};
 
 static IDT: spin::Once<InterruptDescriptorTable> = spin::Once::new();
+
+/// Sets up this CPU's tables. In: its number. Called once on each CPU, with interrupts off.
+#[inline(never)]
+pub fn init(cpu: usize) {
+    gdt::init(cpu);
+    load();
+    entry::init_syscall(cpu);
+}
 
 /// Builds the table (once) and loads it on this CPU.
 pub fn load() {

@@ -11,6 +11,7 @@ pub mod entry;
 pub mod gdt;
 pub mod idt;
 pub mod ioapic;
+pub mod order;
 pub mod smp;
 #[cfg(feature = "profiling")]
 pub mod steps;
@@ -74,7 +75,7 @@ pub struct Cpu {
     pub slice_end_ns: AtomicU64,
     /// When it samples itself next, in nanoseconds since boot; [`u64::MAX`] = never.
     pub timer_interval_ns: AtomicU64,
-    /// What the next NMI has to do besides taking a tick; [`trap::NOTHING`] if nothing.
+    /// What the next NMI has to do besides taking a tick; [`order::NOTHING`] if nothing.
     pub nmi_order: AtomicU8,
     /// Whether an NMI was sent that the CPU has not handled yet.
     pub nmi_pending: AtomicBool,
@@ -115,7 +116,7 @@ impl Cpu {
             schedules: AtomicBool::new(false),
             slice_end_ns: AtomicU64::new(u64::MAX),
             timer_interval_ns: AtomicU64::new(u64::MAX),
-            nmi_order: AtomicU8::new(trap::NOTHING),
+            nmi_order: AtomicU8::new(order::NOTHING),
             nmi_pending: AtomicBool::new(false),
             idle_ns: AtomicU64::new(0),
             idle_since_ns: AtomicU64::new(0),
@@ -154,8 +155,6 @@ pub fn id_in_handler() -> usize {
     (selector / 16) as usize % MAX_CPUS
 }
 
-static_assertions::const_assert_eq!(gdt::FIRST_TSS as usize / 16 % MAX_CPUS, 0);
-
 /// The block of this CPU, in a handler.
 #[inline(always)]
 pub fn this_in_handler() -> &'static Cpu {
@@ -192,12 +191,4 @@ pub fn set_sampler(wanted: bool) {
 /// The CPU that serves device interrupts.
 pub fn for_devices() -> &'static Cpu {
     &CPUS[sampler().map_or(0, |sampler| sampler + 1)]
-}
-
-/// Sets up this CPU's tables. In: its number. Called once on each CPU, with interrupts off.
-#[inline(never)]
-pub fn init(cpu: usize) {
-    gdt::init(cpu);
-    idt::load();
-    entry::init_syscall(cpu);
 }

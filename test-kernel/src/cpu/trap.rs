@@ -4,21 +4,15 @@ use core::sync::atomic::Ordering;
 
 use super::apic;
 use super::entry::TrapFrame;
+#[cfg(feature = "profiling")]
+use super::order::LINGER;
+use super::order::{NOTHING, STOP};
 use crate::memory::{fault, stacks};
 use crate::task::{scheduler, signal};
 #[cfg(feature = "profiling")]
 use crate::workload;
 use crate::workload::truth;
 use crate::{boot, preempt, profiling, syscall};
-
-/// The next NMI of a CPU has nothing special to do.
-pub const NOTHING: u8 = 0;
-/// The next NMI stops the CPU for ever (panic).
-pub const STOP: u8 = 1;
-
-/// The next NMI of a CPU lasts until a planted lockup is over. (`alarm.rs` has the values from 2 on.)
-#[cfg(feature = "profiling")]
-pub const LINGER: u8 = 0x80;
 
 #[cfg(feature = "profiling")]
 const DEBUG: u8 = 1;

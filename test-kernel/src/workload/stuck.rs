@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use x86_64::instructions::interrupts;
 
-use crate::cpu::trap::LINGER;
+use crate::cpu::order::LINGER;
 use crate::cpu::{self, clock};
 use crate::errno::{Errno, Result};
 use crate::profiling::RawNamedLock;
