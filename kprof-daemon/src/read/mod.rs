@@ -5,6 +5,7 @@
 //! next record whose own position is right, and counts what it skipped.
 
 pub mod framed;
+pub mod records;
 pub mod redox_raw;
 
 use kprof_format::event::Event;
@@ -171,59 +172,6 @@ pub enum Item<'a> {
     Meta(Meta<'a>),
     /// Damage.
     Skipped(Skipped),
-}
-
-/// The records of one read, of either layout.
-#[derive(Debug)]
-pub enum Records<'a> {
-    /// kprof's framed records.
-    Framed(framed::Framed<'a>),
-    /// Redox's raw words.
-    Raw(redox_raw::RawRecords<'a>),
-}
-
-/// Calls the same method on either layout.
-macro_rules! either {
-    ($records:expr, $inner:ident => $call:expr) => {
-        match $records {
-            Records::Framed($inner) => $call,
-            Records::Raw($inner) => $call,
-        }
-    };
-}
-
-impl Records<'_> {
-    /// Position of the next word, if any is known.
-    pub fn position(&self) -> Option<u64> {
-        match self {
-            Self::Framed(records) => records.position(),
-            Self::Raw(records) => Some(records.position()),
-        }
-    }
-
-    /// Position of the first word of the last item.
-    pub fn item_from(&self) -> u64 {
-        either!(self, records => records.item_from())
-    }
-
-    /// Number of bytes that have been parsed. The rest is the beginning of a record whose end has not been read yet.
-    pub fn used_bytes(&self) -> usize {
-        either!(self, records => records.used_bytes())
-    }
-
-    /// Skips all remaining words, because nothing more will be read.
-    pub fn give_up_rest(&mut self) -> Option<Skipped> {
-        either!(self, records => records.give_up_rest())
-    }
-}
-
-impl<'a> Iterator for Records<'a> {
-    type Item = Item<'a>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Item<'a>> {
-        either!(self, records => records.next())
-    }
 }
 
 #[cfg(test)]
