@@ -30,7 +30,7 @@ mod yardstick;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 /// Builds, runs and tests kprof.
 #[derive(Parser)]
@@ -84,6 +84,6 @@ fn run_verb(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Bench(arguments) => bench::run(&arguments),
         Verb::Yardstick(arguments) => yardstick::run(&arguments),
         Verb::Mutants(arguments) => mutants::run(&arguments),
-        Verb::Test(arguments) => test::run(&arguments),
+        Verb::Test(arguments) => test::run(&arguments, Arguments::command),
     }
 }

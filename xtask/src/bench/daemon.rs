@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result};
 use clap::{Args, Parser};
 
-use super::Goals;
+use super::goals::Goals;
 use crate::build::{self, Kernel};
 use crate::parts::Parts;
 use crate::toolchain::Choice;

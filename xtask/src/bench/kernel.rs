@@ -20,7 +20,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
-use super::Goals;
+use super::goals::Goals;
 use crate::build::{self, Kernel};
 use crate::parts::Parts;
 use crate::qemu::Accel;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 
-use super::Goals;
+use super::goals::Goals;
 use super::measure::median;
 use crate::build::{self, Kernel};
 use crate::parts::Parts;
@@ -20,14 +20,11 @@ use crate::qemu::{self, Accel, Verdict};
 use crate::run;
 use crate::test::outside::Outside;
 use crate::test::outside::attached::{Machine, ends_with};
+use crate::test::outside::exact::{TIMES_BY_CONTEXT, TIMES_FLAT};
 use crate::toolchain::{self, Choice, KERNEL};
 use crate::tools::Install;
 
-/// How many times the processor time of QEMU alone it may take to count by calling context.
-pub const TIMES_BY_CONTEXT: f64 = 5.0;
-/// The same for counts by function alone.
-pub const TIMES_FLAT: f64 = 2.0;
-/// The same for samples at 1 kHz.
+/// How many times the processor time of QEMU alone it may take to sample at 1 kHz.
 const TIMES_SAMPLED: f64 = 1.2;
 /// Samples a second by `attach`, and the share of its speed that the machine keeps meanwhile.
 const ATTACH_HZ: f64 = 500.0;

@@ -10,8 +10,8 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use serde_json::Value;
 
-use super::Goals;
 use super::fold::input::{self, Shape};
+use super::goals::Goals;
 use super::measure::median;
 use crate::build;
 use crate::run;

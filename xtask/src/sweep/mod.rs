@@ -7,6 +7,7 @@
 
 mod code;
 mod handler;
+mod markers;
 pub mod processors;
 mod stubs;
 mod tree;
@@ -50,10 +51,6 @@ pub enum Part {
     /// The handler of an NMI.
     Handler,
 }
-
-/// Markers are addresses in the last page.
-const MARKER_PAGE: u64 = 0xffff_ffff_ffff_f000;
-const SYSCALL: u64 = MARKER_PAGE | 0x300;
 
 /// Maximum number of runs. QEMU's NMIs do not always come at the ordered instruction, so an instruction that was not
 /// hit in one run may be hit in another.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use anyhow::{Result, bail};
 
 use super::code::{Code, Function};
-use super::{MARKER_PAGE, SYSCALL};
+use super::markers::{MARKER_PAGE, SYSCALL};
 
 const EXCEPTION: u64 = MARKER_PAGE | 0x200;
 const INTERRUPT: u64 = MARKER_PAGE | 0x100;

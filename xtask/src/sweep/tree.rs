@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, bail};
 
 use super::code::{Code, Function};
+use super::markers::{MARKER_PAGE, SYSCALL};
 
 /// The caller of the whole tree.
 const CLIMB: &str = "test_kernel::workload::tree::climb";
@@ -40,7 +41,7 @@ pub fn read_script(text: &str) -> Result<Vec<Vec<u64>>> {
                 let address = u64::from_str_radix(address, 16).with_context(|| line.to_owned())?;
                 // The address of a caller is printed one byte lower, so that it is in the call. Inlined frames have the
                 // same address as the function that contains them.
-                let is_caller = !stack.is_empty() && address < super::MARKER_PAGE;
+                let is_caller = !stack.is_empty() && address < MARKER_PAGE;
                 let address = address + u64::from(is_caller);
                 if stack.last() != Some(&address) {
                     stack.push(address);
@@ -66,7 +67,7 @@ pub fn judge(code: &Code, stacks: &[Vec<u64>]) -> Result<Vec<String>> {
         let inner = chain(function, &calls)?;
         let row = rows.entry(*first).or_default();
         let around = match callers.strip_prefix(&inner[..]) {
-            Some(around) if around.last() == Some(&super::SYSCALL) => around,
+            Some(around) if around.last() == Some(&SYSCALL) => around,
             _ if is_part(callers, &inner) => {
                 row.missing.push(callers.to_vec());
                 continue;
@@ -137,7 +138,7 @@ fn is_part(callers: &[u64], inner: &[u64]) -> bool {
     let mut rest = inner.iter();
     let taken = callers.iter().take_while(|word| rest.any(|right| right == *word)).count();
     // The outermost return address, and the frames around the tree, must be there.
-    taken > 0 && callers.get(taken - 1) == inner.last() && callers.last() == Some(&super::SYSCALL)
+    taken > 0 && callers.get(taken - 1) == inner.last() && callers.last() == Some(&SYSCALL)
 }
 
 fn print(functions: &[&Function], rows: &BTreeMap<u64, Row>) -> Vec<String> {

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::{Context, Outcome, guards, proof};
+use super::outcome::{Context, Outcome};
+use super::{guards, proof};
 use crate::build::{HOST, HOST_TESTS};
 use crate::run;
 use crate::toolchain::{self, Target};
@@ -53,7 +54,7 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
     outcome.check("Redox drop-in, profiler off", run(&[&["clippy", "--quiet", "--all-targets"], &off, deny]));
     outcome.check("kprof with the profiler", run(&[&["clippy", "--quiet", "--all-targets"], &on, deny]));
     oldest_rust(&mut outcome, context.install);
-    guards::run(&mut outcome)?;
+    guards::run(&mut outcome, context.verbs)?;
     let toolchain = toolchain::find(toolchain::KERNEL, context.toolchain, context.install)?;
     if toolchain == toolchain::Toolchain::Distro {
         outcome.skipped.push("the kernel's lint: Debian's toolchain has no clippy for it".into());

@@ -21,7 +21,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 
 use super::cargo::count_tests;
-use super::{Context, Outcome};
+use super::outcome::{Context, Outcome};
 use crate::run;
 use crate::toolchain::{self, Choice, Target, Toolchain};
 use crate::tools;

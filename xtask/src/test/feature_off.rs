@@ -3,7 +3,7 @@
 
 use anyhow::{Result, bail};
 
-use super::{Context, Outcome};
+use super::outcome::{Context, Outcome};
 use crate::build::{self, Kernel};
 
 /// Runs the group.

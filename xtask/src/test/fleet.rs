@@ -15,7 +15,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use super::cargo::count_tests;
-use super::{Context, Outcome, python};
+use super::outcome::{Context, Outcome};
+use super::python;
 use crate::build;
 use crate::run;
 use crate::tools;

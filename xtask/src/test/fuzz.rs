@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 
-use super::{Context, Outcome};
+use super::outcome::{Context, Outcome};
 use crate::run;
 use crate::tools;
 

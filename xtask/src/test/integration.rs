@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{Context, Outcome};
+use super::outcome::{Context, Outcome};
 use crate::build;
 use crate::qemu;
 use crate::run;

@@ -19,6 +19,7 @@ pub mod known_events;
 mod locks;
 mod lockups;
 mod new_kind;
+pub mod outcome;
 pub mod outside;
 mod packages;
 mod page;
@@ -29,21 +30,22 @@ pub mod readers;
 pub mod scenario;
 mod side_by_side;
 mod system_calls;
+mod toolchains;
 mod units;
 mod unsteady;
 mod waits;
 
-use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant};
+use std::process::ExitCode;
+use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 
-use crate::parts::Parts;
+use self::outcome::{Context, Outcome};
 use crate::qemu;
 use crate::run;
 use crate::toolchain::{self, Choice};
-use crate::tools::{self, Install, Missing, Program};
+use crate::tools::{self, Install, Program};
 
 /// Runs the tests: format, lint, documentation, host tests, type checks, the kernel in QEMU.
 #[derive(Args)]
@@ -75,116 +77,6 @@ pub struct Arguments {
     /// The way to compile for other targets
     #[arg(long, value_enum, default_value_t = Choice::Auto)]
     toolchain: Choice,
-}
-
-/// What a group found.
-#[derive(Default)]
-pub struct Outcome {
-    /// Tests that passed.
-    pub passed: usize,
-    /// What each failed test said.
-    pub failures: Vec<String>,
-    /// Why steps were left out.
-    pub skipped: Vec<String>,
-}
-
-impl Outcome {
-    /// Counts one test.
-    pub fn check(&mut self, name: &str, result: Result<()>) {
-        match result {
-            Ok(()) => self.passed += 1,
-            Err(error) => self.not_passed(&format!("{name}: {error:#}"), &error),
-        }
-    }
-
-    /// Runs a script of `xtask/readers/` and counts the lines that it prints: `ok NAME`, `FAILED NAME: WHY`,
-    /// `skipped NAME: WHY`.
-    ///
-    /// # Errors
-    /// If the script cannot be started, does not succeed within the limit, or reports no check.
-    fn script(&mut self, script: &mut Command, limit: Duration) -> Result<()> {
-        let done = run::caught(script, limit)?;
-        let before = self.passed + self.failures.len();
-        for line in done.text.lines() {
-            if let Some(name) = line.strip_prefix("ok ") {
-                self.check(name, Ok(()));
-            } else if let Some(failure) = line.strip_prefix("FAILED ") {
-                self.failures.push(failure.to_owned());
-            } else if let Some(reason) = line.strip_prefix("skipped ") {
-                self.skipped.push(reason.to_owned());
-            }
-        }
-        let is_silent = self.passed + self.failures.len() == before;
-        if !done.status.is_some_and(|status| status.success()) || is_silent {
-            bail!("{script:?} did not come to its end:\n{}", done.text);
-        }
-        Ok(())
-    }
-
-    /// Records why something has not passed: it has failed, or a program that it needs is missing.
-    fn not_passed(&mut self, said: &str, error: &anyhow::Error) {
-        let is_missing = error.chain().any(|cause| cause.is::<Missing>());
-        let list = if is_missing { &mut self.skipped } else { &mut self.failures };
-        list.push(said.to_owned());
-    }
-}
-
-/// What the groups need to know.
-pub struct Context {
-    /// May programs be installed?
-    pub install: Install,
-    /// The way to compile for other targets.
-    pub toolchain: Choice,
-    /// Part of the names of scenarios, or of parts of the groups `outside`, to run.
-    pub filter: String,
-    /// Seconds for each fuzz target.
-    pub fuzz_seconds: u64,
-    /// Are warnings of the compiler errors?
-    pub denies_warnings: bool,
-    is_in_turn: bool,
-    parts: Option<Parts>,
-}
-
-impl Context {
-    /// The words that make clippy's warnings errors.
-    fn deny(&self) -> &'static [&'static str] {
-        if self.denies_warnings { &["--", "-D", "warnings"] } else { &[] }
-    }
-
-    /// The flags that make the compiler's warnings errors.
-    fn deny_flags(&self) -> &'static str {
-        if self.denies_warnings { "-D warnings" } else { "" }
-    }
-
-    /// Of what is done in turn: the one that the commit's hash chooses, or everything if the group was named by hand.
-    ///
-    /// # Errors
-    /// If git does not know the commit.
-    pub fn in_turn<'a, T>(&self, all: &'a [T]) -> Result<&'a [T]> {
-        if !self.is_in_turn {
-            return Ok(all);
-        }
-        let commit = run::output(Command::new("git").args(["rev-parse", "HEAD"]).current_dir(run::root()))?;
-        turn(all, &commit)
-    }
-
-    /// What every kernel run needs; found and built at the first call.
-    ///
-    /// # Errors
-    /// If a tool is missing. The message says what to type.
-    pub fn parts(&mut self) -> Result<&Parts> {
-        if self.parts.is_none() {
-            self.parts = Some(Parts::prepare(self.toolchain, self.install)?);
-        }
-        Ok(self.parts.as_ref().expect("just made"))
-    }
-}
-
-/// The one of `all` that the hash of a commit chooses.
-fn turn<'a, T>(all: &'a [T], commit: &str) -> Result<&'a [T]> {
-    let hash = commit.get(..8).and_then(|digits| usize::from_str_radix(digits, 16).ok());
-    let at = hash.with_context(|| format!("no hash of a commit: {commit:?}"))? % all.len();
-    Ok(&all[at..=at])
 }
 
 /// When a group runs.
@@ -222,7 +114,7 @@ const GROUPS: [Group; 29] = [
     ("truth", Thorough, path::truth),
     ("emulated", Thorough, emulated::run),
     ("sanitizers", Thorough, proof::sanitizers),
-    ("toolchains", Thorough, scenario::toolchains),
+    ("toolchains", Thorough, toolchains::run),
     ("ring models", Thorough, cargo::ring_models),
     ("each feature", Thorough, cargo::each_feature),
     ("new record kind", Thorough, new_kind::run),
@@ -239,11 +131,11 @@ const QUICK_PROGRAMS: [Program; 3] = [tools::NM, tools::BUSYBOX, Program { name:
 /// The groups that fail by a warning of the compiler, so they run with the pinned Rust.
 const DENIES_WARNINGS: [&str; 5] = ["format", "lint", "documentation", "redox", "each feature"];
 
-/// Runs the verb.
+/// Runs the verb. `verbs` is the command line of this program, which the commands in documents must keep to.
 ///
 /// # Errors
 /// If `--only` names no group.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run(arguments: &Arguments, verbs: fn() -> clap::Command) -> Result<ExitCode> {
     let [only] = &arguments.only[..] else { return side_by_side(arguments) };
     let (name, _, group) = named(only)?;
     let mut context = Context {
@@ -253,6 +145,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         fuzz_seconds: arguments.fuzz_seconds,
         denies_warnings: true,
         is_in_turn: arguments.in_turn,
+        verbs,
         parts: None,
     };
     let start = Instant::now();
@@ -340,23 +233,5 @@ mod tests {
         let mut all = GROUPS.map(|(name, ..)| name);
         all.sort();
         assert_eq!(named, all);
-    }
-
-    #[test]
-    fn each_has_its_turn_and_a_commit_chooses_the_same_one_every_time() {
-        let of = |commit| turn(&["a", "b", "c"], commit).unwrap();
-        assert_eq!([of("00000000f"), of("00000001"), of("00000002\n"), of("00000003")], [["a"], ["b"], ["c"], ["a"]]);
-        assert!(turn(&["a"], "HEAD").is_err());
-    }
-
-    #[test]
-    fn what_lacks_a_program_is_skipped_and_what_is_wrong_has_failed() {
-        let mut outcome = Outcome::default();
-        outcome.check("runs", Ok(()));
-        outcome.check("lacks", Err(tools::missing("no qemu")).context("the kernel").context("boots"));
-        outcome.check("is wrong", Err(anyhow::anyhow!("no qemu")));
-        assert_eq!(outcome.passed, 1);
-        assert_eq!(outcome.skipped, ["lacks: boots: the kernel: no qemu"]);
-        assert_eq!(outcome.failures, ["is wrong: no qemu"]);
     }
 }

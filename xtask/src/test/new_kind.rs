@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, Result, bail};
 
 use super::cargo::{LIMIT, cargo};
-use super::{Context, Outcome};
+use super::outcome::{Context, Outcome};
 use crate::run;
 
 /// Where the variant is added, and the line before it.

@@ -16,7 +16,7 @@ pub mod attached;
 mod beside;
 mod calls;
 mod ended;
-mod exact;
+pub mod exact;
 mod gdb;
 mod guests;
 mod low;
@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::{Context, Outcome};
+use super::outcome::{Context, Outcome};
 use crate::profile::Arch;
 use crate::toolchain::{self, KERNEL};
 use crate::{build, qemu, repeat, run, truth};

@@ -12,7 +12,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use super::cargo::{LIMIT, cargo, must_succeed};
-use super::{Context, Outcome};
+use super::outcome::{Context, Outcome};
 use crate::run;
 
 /// What each package must hold.

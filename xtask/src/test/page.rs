@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
+use super::outcome::{Context, Outcome};
 use super::readers::browser;
-use super::{Context, Outcome};
 use crate::build;
 use crate::run;
 use crate::tools;

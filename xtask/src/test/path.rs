@@ -6,7 +6,8 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 
-use super::{Context, Outcome, scenario};
+use super::outcome::{Context, Outcome};
+use super::scenario;
 use crate::build;
 use crate::gate;
 use crate::profile::bare::{ON_AARCH64, ON_RISCV64};

@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, anyhow};
 
 use super::cargo::{cargo, count_tests, must_succeed};
-use super::{Context, Outcome};
+use super::outcome::{Context, Outcome};
 use crate::build::{HOST, HOST_TESTS};
 use crate::run;
 use crate::toolchain::{self, Choice, nightly_has};

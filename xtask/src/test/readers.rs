@@ -11,8 +11,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 
 use super::cargo::count_tests;
+use super::outcome::{Context, Outcome};
 use super::python;
-use super::{Context, Outcome};
 use crate::build;
 use crate::run;
 use crate::tools::{self, Install};

@@ -24,12 +24,12 @@ use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 
 use super::known_events::{self, Estimate};
-use super::{Context, Outcome, block, heap, integration, locks, waits};
+use super::outcome::{Context, Outcome};
+use super::{block, heap, locks, waits};
 use crate::build::{self, Kernel};
 use crate::parts::Parts;
 use crate::qemu::{self, Accel, Machine, Verdict};
 use crate::run;
-use crate::toolchain::{self, Choice};
 
 /// The time limit in seconds of a scenario that names none. It is long because a busy host takes many times longer than
 /// an idle one.
@@ -115,31 +115,6 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
             outcome.check(&name, result);
         }
     }
-    Ok(outcome)
-}
-
-/// Builds the kernel in every way that this machine can, and boots each; the bare kernel by a nightly toolchain too.
-pub fn toolchains(context: &mut Context) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
-    let install = context.install;
-    let boot = all()?.into_iter().find(|scenario| scenario.name == "boot").context("there is no scenario boot")?;
-    let parts = context.parts()?;
-    for choice in [Choice::Installed, Choice::Rustup, Choice::Distro] {
-        let name = choice.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
-        let trigger = match toolchain::find(toolchain::KERNEL, choice, install) {
-            Ok(trigger) => trigger,
-            Err(error) => {
-                outcome.skipped.push(format!("{name}: {error:#}"));
-                continue;
-            }
-        };
-        let folder = run::root().join("target/scenarios").join(format!("toolchain-{name}"));
-        let result = build::kernel(trigger, "profiling", &[])
-            .and_then(|kernel| run_one(&boot, parts, [&kernel; 2], &folder, ""))
-            .map(drop);
-        outcome.check(&name, result);
-    }
-    integration::by_nightly(context, &mut outcome)?;
     Ok(outcome)
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::{Context, Outcome};
+use super::outcome::{Context, Outcome};
 use crate::tools;
 use crate::{build, run};
 

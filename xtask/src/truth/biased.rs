@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::Result;
 use clap::Parser;
 
-use super::HZ;
+use super::basis::HZ;
 use crate::build::Kernel;
 use crate::parts::Parts;
 use crate::profile;

@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use clap::Parser;
 
-use super::{Counted, z};
+use super::basis::{Counted, z};
 use crate::build::Kernel;
 use crate::parts::Parts;
 use crate::{profile, run};

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::z;
+use super::basis::z;
 use crate::build::Kernel;
 use crate::parts::Parts;
 use crate::test::known_events::Estimate;

@@ -9,7 +9,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::{Case, Counted, PARTS, clock, z};
+use super::basis::{Counted, z};
+use super::{Case, PARTS, clock};
 use crate::parts::Parts;
 use crate::run;
 

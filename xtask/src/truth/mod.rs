@@ -9,6 +9,7 @@
 //! such that all rows of all seeds hold together with 99.9 % (Bonferroni; the tail of the normal distribution is not
 //! above exp(-z²/2)).
 
+mod basis;
 mod biased;
 mod clock;
 mod entries;
@@ -26,6 +27,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::{Args, Parser};
+
+use basis::{Counted, HZ};
 
 use crate::build::{self, Kernel};
 use crate::parts::Parts;
@@ -59,11 +62,6 @@ pub struct Arguments {
     pub output: PathBuf,
 }
 
-/// The probability that any row is called wrong although all shares are right.
-const CHANCE: f64 = 0.001;
-/// Samples per second and CPU. The intervals vary by two rounds of the mix, so that no sample depends on the one
-/// before.
-const HZ: u64 = 20_000;
 const TCG_HZ: u64 = 5_000;
 
 /// One profile that is judged.
@@ -76,9 +74,6 @@ struct Case {
     /// Which rows are checked.
     claims: fn(&str) -> bool,
 }
-
-/// The instructions of the pieces of one mix, by name.
-type Counted = BTreeMap<String, u64>;
 
 /// Rows that are parts of another row: the part and its piece.
 const PARTS: [(&str, &str); 6] = [
@@ -226,9 +221,4 @@ fn profile_of(case: &Case, parts: &Parts, kernel: &Kernel, output: &Path) -> Res
     }
     profile::of_kernel(&profile::Line::try_parse_from(line)?.profile, parts, kernel)?;
     Ok(folder)
-}
-
-/// The bound in standard deviations at which `rows` rows hold together.
-fn z(rows: usize) -> f64 {
-    (2.0 * (2.0 * rows as f64 / CHANCE).ln()).sqrt()
 }

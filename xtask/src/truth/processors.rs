@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::z;
+use super::basis::z;
 use crate::build;
 use crate::profile::bare::{self, Boot, Processor, Variant};
 use crate::toolchain::{self, Choice};

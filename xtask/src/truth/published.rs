@@ -12,8 +12,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
+use super::basis::{Counted, z};
 use super::entries::{self, IDLE_CPUS, PLACES, Row, Samples, bound, samples};
-use super::{Counted, count, log_of, z};
+use super::{count, log_of};
 use crate::build::Kernel;
 use crate::parts::Parts;
 

@@ -37,7 +37,7 @@ const HZ: u32 = 5000;
 const OLD_STEPS: usize = 40;
 /// How often CPU 0 goes on for a moment until it has sent a tick.
 const MOMENTS: usize = 2000;
-const MARKERS: u64 = super::MARKER_PAGE;
+const MARKERS: u64 = super::markers::MARKER_PAGE;
 /// The markers of the kernel's entry stubs.
 const INTERRUPT: u64 = MARKERS | 0x101;
 const EXCEPTION: u64 = MARKERS | 0x200;
@@ -186,7 +186,7 @@ impl Sweep {
         if next >> 63 == 0 {
             ensure!(flow == Flow::Leave, "{pc:x} leads to {next:x}");
             self.machine.run_to(call, false)?;
-            path.enter(super::SYSCALL, None);
+            path.enter(super::markers::SYSCALL, None);
             return Ok((call, false));
         }
         Ok((next, (self.facts.interrupts)(word)))

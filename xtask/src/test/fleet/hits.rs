@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 
 use super::profiles::{CPUS, SECONDS};
-use crate::bench::Random;
+use crate::bench::fold::Random;
 
 /// The point.
 pub const POINT: &str = "block.read";

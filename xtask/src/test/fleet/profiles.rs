@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use kprof_format::checksum::Crc32;
 
 use super::hits;
-use crate::bench::Random;
+use crate::bench::fold::Random;
 
 /// CPUs of each machine.
 pub const CPUS: u64 = 2;

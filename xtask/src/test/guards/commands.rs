@@ -12,7 +12,6 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Result;
-use clap::Parser as _;
 use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
 
 use super::Source;
@@ -39,12 +38,12 @@ struct Quoted {
 ///
 /// # Errors
 /// If a program cannot be built or started.
-pub fn refused(sources: &[Source]) -> Result<Vec<String>> {
+pub fn refused(sources: &[Source], verbs: fn() -> clap::Command) -> Result<Vec<String>> {
     let mut programs: BTreeMap<String, PathBuf> = BTreeMap::new();
     let mut found = Vec::new();
     for Quoted { place, words } in sources.iter().flat_map(quoted).filter(|quoted| !needs_feature(&quoted.words)) {
         let reason = if words[0] == "cargo" {
-            xtask(&words[2..])
+            xtask(verbs(), &words[2..])
         } else {
             let name = &words[0];
             if !programs.contains_key(name) {
@@ -57,10 +56,10 @@ pub fn refused(sources: &[Source]) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Why the verbs of this program refuse these arguments.
-fn xtask(words: &[String]) -> Option<String> {
+/// Why a command line refuses these arguments.
+fn xtask(verbs: clap::Command, words: &[String]) -> Option<String> {
     let arguments = ["cargo xtask"].into_iter().chain(words.iter().map(String::as_str));
-    let error = crate::Arguments::try_parse_from(arguments).err()?;
+    let error = verbs.try_get_matches_from(arguments).err()?;
     let is_shown = [DisplayHelp, DisplayVersion].contains(&error.kind());
     (!is_shown).then(|| first_line(&error.to_string()))
 }
@@ -130,6 +129,7 @@ fn commands(line: &str) -> Vec<Vec<String>> {
 mod tests {
     use super::super::source;
     use super::*;
+    use clap::CommandFactory as _;
 
     fn found(text: &str) -> Vec<String> {
         quoted(&source("a.md", text))
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_verb_and_an_option_that_do_not_exist_are_refused_with_the_reason() {
-        let reason = |line: &str| xtask(&shlex::split(line).unwrap());
+        let reason = |line: &str| xtask(crate::Arguments::command(), &shlex::split(line).unwrap());
         assert_eq!(reason("truth --seeds 1"), None);
         assert_eq!(reason("test --help"), None);
         assert_eq!(reason("truht"), Some("error: unrecognized subcommand 'truht'".to_owned()));

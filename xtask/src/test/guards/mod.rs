@@ -6,6 +6,7 @@
 mod blocks;
 mod circles;
 mod commands;
+mod imports;
 mod lines;
 mod paths;
 
@@ -14,7 +15,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::Outcome;
+use super::outcome::Outcome;
 use crate::run;
 
 /// The folders of sources whose imports must have no circle of more than one folder. The template for ports is not one
@@ -33,27 +34,73 @@ const NO_CIRCLES: [&str; 11] = [
     "xtask/src",
 ];
 
+/// The files of `kprof/src` that are in a circle and are still to be taken out of it. None may be added.
+const KNOWN: [&str; 41] = [
+    "config",
+    "control",
+    "control::close",
+    "control::text",
+    "control::write",
+    "control::write::copy",
+    "control::write::plan",
+    "cpu_set",
+    "export",
+    "export::lockup",
+    "kernel",
+    "lockup",
+    "lockup::check",
+    "names",
+    "points",
+    "probes",
+    "probes::hit",
+    "probes::memory",
+    "probes::places",
+    "probes::plant",
+    "publisher",
+    "state",
+    "state::choices",
+    "state::event_counts",
+    "state::lease",
+    "state::lockup",
+    "state::lockup::report",
+    "state::meta",
+    "state::moment",
+    "state::ready",
+    "state::self_cost",
+    "state::settings",
+    "state::slot",
+    "state::transition",
+    "unwind",
+    "unwind::direct",
+    "unwind::entry_frame",
+    "unwind::fast_path",
+    "unwind::stop",
+    "unwind::user",
+    "unwind::words",
+];
+
 /// A file: its path from the repository's root, and its text.
 struct Source {
     path: String,
     text: String,
 }
 
-/// Runs the checks.
+/// Runs the checks. `verbs` is the command line of this program.
 ///
 /// # Errors
 /// If git does not list the files.
-pub fn run(outcome: &mut Outcome) -> Result<()> {
+pub fn run(outcome: &mut Outcome, verbs: fn() -> clap::Command) -> Result<()> {
     let root = run::root();
     let listed = run::output(Command::new("git").args(["ls-files", "-co", "--exclude-standard"]).current_dir(&root))?;
     let files: Vec<&str> = listed.lines().filter(|path| root.join(path).is_file()).collect();
     let sources = read(&root, &files)?;
     outcome.check("every path named in docs and comments exists", none(&paths::missing(&sources, &files)));
     for folder in NO_CIRCLES {
-        let found = circles::in_package(&sources, folder);
+        let known: &[&str] = if folder == "kprof/src" { &KNOWN } else { &[] };
+        let found = circles::in_package(&sources, folder, known);
         outcome.check(&format!("{folder} has no import circle of more than one folder"), none(&found));
     }
-    let refused = commands::refused(&sources)?;
+    let refused = commands::refused(&sources, verbs)?;
     outcome.check("every command in documents is accepted by its program", none(&refused));
     outcome.check("the Rust code in documents is compiled", none(&blocks::not_compiled(&sources)));
     outcome.check("lines have at most 120 characters", none(&lines::too_long(&sources)));

@@ -13,7 +13,7 @@ use kprof_format::probe::{Line, Place, lines};
 use super::boot;
 use crate::build;
 use crate::run;
-use crate::test::Outcome;
+use crate::test::outcome::Outcome;
 use crate::toolchain::{self, KERNEL, Toolchain};
 
 /// The rounds of the work, and what each allocates and frees, and allocates and keeps.

@@ -11,7 +11,7 @@ use super::{at_most, lines, misses, self_cost};
 use crate::profile::bare::{ON_AARCH64, ON_RISCV64, Processor};
 use crate::qemu::Version;
 use crate::run;
-use crate::test::{Context, Outcome};
+use crate::test::outcome::{Context, Outcome};
 use crate::truth::processors::{Bare, TRIGGERS, judge};
 
 /// The most lines of the files for one processor: the port of kprof, the folder of the processor.

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use kprof_format::checksum::Crc32;
 
-use crate::bench::Random;
+use crate::bench::fold::Random;
 
 /// Where the code begins. Each function has 0x1000 bytes.
 pub const TEXT: u64 = 0xffff_ffff_8000_1000;

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use anyhow::Result;
 
 use super::events::{CPUS, Made, TEXT, sealed};
-use crate::bench::Random;
+use crate::bench::fold::Random;
 
 const ALLOCATIONS: u64 = 900;
 

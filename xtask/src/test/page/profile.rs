@@ -15,7 +15,7 @@ use anyhow::{Result, ensure};
 use kprof_format::checksum::Crc32;
 use kprof_format::marker::{Facts, Marker};
 
-use crate::bench::{Random, functions};
+use crate::bench::fold::{Random, functions};
 use crate::run;
 
 /// The address of the image according to the profile.

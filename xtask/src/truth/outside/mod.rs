@@ -25,7 +25,7 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use clap::Parser;
 
-use super::{HZ, z};
+use super::basis::{HZ, z};
 use crate::build::{self, Kernel};
 use crate::parts::Parts;
 use crate::profile;
