@@ -2,6 +2,7 @@
 # planted at the end shows that they were looked for. `cargo xtask lockups` does the same for longer.
 # run: load=storm
 # run: load=user
+# long: seconds=5
 # accel: icount-8ns
 # append: instruction-ns=8
 # limit: 14400
@@ -13,10 +14,10 @@ echo "lockup 200" > $ctl || exit 2
 echo start > $ctl
 : > /root/wrong.txt
 case $load in
-storm) timeout ${seconds:-5} sh /workloads/storm.sh ;;
+storm) timeout ${seconds:-1} sh /workloads/storm.sh ;;
 user)
     for job in 1 2 3; do
-        timeout ${seconds:-5} sh -c 'while true; do :; done' &
+        timeout ${seconds:-1} sh -c 'while true; do :; done' &
     done
     wait
     ;;

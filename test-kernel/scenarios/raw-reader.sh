@@ -1,6 +1,7 @@
 # A raw reader runs at the same time as `start`, `freeze`, `thaw` and `stop` of the flight recorder. No position goes
 # back, no ring has more words than its capacity, and every record is accounted for.
 # append: ring-words=1024
+# long: rounds=20
 . /etc/ctl.sh
 # Gives a command. If a busy host has not run a CPU for more than a second, `freeze` and `stop` return an error, but
 # they take effect.
@@ -37,7 +38,7 @@ for try in $(seq 200); do
     usleep 5000
     change stop stopped || exit 6
     balances || exit 7
-    [ $try -ge 20 ] && [ "$(value cpu.1.delivered)" -gt 100 ] && [ "$(value cpu.1.overwritten)" -gt 100 ] && break
+    [ $try -ge ${rounds:-3} ] && [ "$(value cpu.1.delivered)" -gt 100 ] && [ "$(value cpu.1.overwritten)" -gt 100 ] && break
 done
 kill -KILL $reader
 kill $work1 $work2 $work3

@@ -1,5 +1,6 @@
 # Two processes give `stop` and `mode` at the same time, many times. Sampling is stopped afterwards, in whatever order
 # they came, and every record is accounted for.
+# long: rounds=15
 . /etc/ctl.sh
 # Every recorded sample was delivered or overwritten, or is still in the ring.
 balances() {
@@ -13,7 +14,7 @@ balances() {
 echo "hz 10000" > $ctl
 dd bs=4k < /scheme/zero > /scheme/null 2> /dev/null &
 work=$!
-for try in $(seq 15); do
+for try in $(seq ${rounds:-3}); do
     for mode in overwrite drop; do
         echo start > $ctl || exit 1
         usleep 2000

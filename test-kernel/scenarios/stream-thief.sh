@@ -1,5 +1,6 @@
 # A process that opens a claimed stream gets EBUSY and no record. The file of the daemon with the claim has every
 # record.
+# long: rounds=40
 # balanced: profiling.txt
 . /etc/profiled.sh
 ctl=/scheme/debug/ctl-profiling
@@ -13,7 +14,7 @@ echo "hz 5000" > $ctl
 echo start > $ctl
 dd bs=4k count=60000 < /scheme/zero > /scheme/null 2> /dev/null &
 work=$!
-for try in $(seq 40); do
+for try in $(seq ${rounds:-5}); do
     for stream in 1 2 3 meta; do
         is_refused $stream || { cat /root/thief.txt; exit 2; }
     done

@@ -93,7 +93,7 @@ type Group = (&'static str, Runs, fn(&mut Context) -> Result<Outcome>);
 
 /// The groups, in the order in which they begin. The quick groups that find most faults come first, then those that
 /// take longest, so that two groups that run at the same time end at about the same time.
-const GROUPS: [Group; 29] = [
+const GROUPS: [Group; 30] = [
     ("format", Always, cargo::format),
     ("lint", Always, cargo::lint),
     ("feature off", Always, feature_off::run),
@@ -108,6 +108,7 @@ const GROUPS: [Group; 29] = [
     ("path", Always, path::run),
     ("proof", Thorough, proof::run),
     ("outside long", Thorough, outside::long),
+    ("scenarios long", Thorough, scenario::long),
     ("sweep", Thorough, path::sweep),
     ("fuzz", Thorough, fuzz::run),
     ("repeatable", Thorough, path::repeatable),

@@ -13,8 +13,10 @@
 //! (what that profile says of tasks is exact, and what the serial log says is known of some of them: see `waits.rs`),
 //! `# probes: PATTERN` (/root/probes.txt has the functions of the kernel that can have a probe and have such names), `#
 //! known-events: POINT` (see `known_events.rs`), `# lockups: FILE MS` (see `lockups.rs`), `# verb: NAME` (runs with
-//! `cargo xtask NAME` only), `# since-qemu: 9.0 WHAT` (an older QEMU lacks WHAT, so the scenario is skipped there), `# run: WORDS` (one run for each such line, with these words on the command line, which
-//! the script has as variables; `cpus=N` among them counts before `# cpus`).
+//! `cargo xtask NAME` only), `# since-qemu: 9.0 WHAT` (an older QEMU lacks WHAT, so the scenario is skipped there), `#
+//! run: WORDS` (one run for each such line, with these words on the command line, which the script has as variables;
+//! `cpus=N` among them counts before `# cpus`), `# long: WORDS` (the group `scenarios long` runs it too, with these
+//! words: more rounds of a race, or more time).
 
 use std::path::Path;
 use std::process::Command;
@@ -50,10 +52,20 @@ impl Scenario {
     }
 
     /// The runs: a name, and the words that go on the command line.
-    fn runs(&self) -> Vec<(String, &str)> {
-        let named = |words| (format!("{} {words}", self.name).trim_end().replace(' ', "-"), words);
+    fn runs(&self) -> Vec<(String, String)> {
+        self.runs_with("")
+    }
+
+    /// The runs of the long group, if it has more rounds or time for this scenario.
+    fn long_runs(&self) -> Vec<(String, String)> {
+        self.directive("long").map(|words| self.runs_with(words)).unwrap_or_default()
+    }
+
+    fn runs_with(&self, more: &str) -> Vec<(String, String)> {
         let runs: Vec<&str> = self.directives("run").collect();
-        if runs.is_empty() { vec![named("")] } else { runs.into_iter().map(named).collect() }
+        let runs = if runs.is_empty() { vec![""] } else { runs };
+        let words = runs.iter().map(|run| format!("{run} {more}").trim().to_owned());
+        words.map(|words| (format!("{} {words}", self.name).trim_end().replace(' ', "-"), words)).collect()
     }
 
     /// What this QEMU lacks for the scenario.
@@ -89,12 +101,22 @@ fn all() -> Result<Vec<Scenario>> {
 
 /// The filter that runs a run of a scenario again, if the machine in it needs the host's time.
 pub fn in_host_time(run: &str) -> Option<String> {
-    let is_run = |scenario: &Scenario| scenario.runs().iter().any(|(name, _)| name == run);
+    let is_run =
+        |scenario: &Scenario| [scenario.runs(), scenario.long_runs()].concat().iter().any(|(name, _)| name == run);
     all().ok()?.into_iter().find(is_run).filter(Scenario::is_in_host_time).map(|scenario| scenario.name)
 }
 
 /// Runs all scenarios (or those that the filter lets through).
 pub fn run(context: &mut Context) -> Result<Outcome> {
+    all_runs(context, Scenario::runs)
+}
+
+/// Runs those that have more rounds of a race, or more time, in the long groups.
+pub fn long(context: &mut Context) -> Result<Outcome> {
+    all_runs(context, Scenario::long_runs)
+}
+
+fn all_runs(context: &mut Context, runs: fn(&Scenario) -> Vec<(String, String)>) -> Result<Outcome> {
     let filter = context.filter.clone();
     let parts = context.parts()?;
     let mut outcome = Outcome::default();
@@ -109,8 +131,8 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
             outcome.skipped.push(format!("{}: {why}", scenario.name));
             continue;
         }
-        for (name, words) in scenario.runs() {
-            let result = run_one(&scenario, parts, [&on, &off], &folder.join(&name), words)
+        for (name, words) in runs(&scenario) {
+            let result = run_one(&scenario, parts, [&on, &off], &folder.join(&name), &words)
                 .and_then(|estimates| estimates.iter().try_for_each(Estimate::is_within_its_bound));
             outcome.check(&name, result);
         }
@@ -315,10 +337,14 @@ mod tests {
         assert_eq!(
             two.runs(),
             [
-                ("trigger-trigger=ipi".to_owned(), "trigger=ipi"),
-                ("trigger-trigger=timer-cpus=1".to_owned(), "trigger=timer cpus=1")
+                ("trigger-trigger=ipi".to_owned(), "trigger=ipi".to_owned()),
+                ("trigger-trigger=timer-cpus=1".to_owned(), "trigger=timer cpus=1".to_owned())
             ]
         );
-        assert_eq!(scenario("# cpus: 2\n").runs(), [("trigger".to_owned(), "")]);
+        assert_eq!(two.long_runs(), []);
+        assert_eq!(scenario("# cpus: 2\n").runs(), [("trigger".to_owned(), String::new())]);
+        let long = scenario("# run: load=user\n# long: rounds=9\n");
+        assert_eq!(long.runs(), [("trigger-load=user".to_owned(), "load=user".to_owned())]);
+        assert_eq!(long.long_runs(), [("trigger-load=user-rounds=9".to_owned(), "load=user rounds=9".to_owned())]);
     }
 }

@@ -56,7 +56,7 @@ pub fn chosen<'a>(
 }
 
 fn filter_of(group: &str, what: &str) -> Option<String> {
-    if group == "scenarios" {
+    if ["scenarios", "scenarios long"].contains(&group) {
         return scenario::in_host_time(what.split(": ").next()?);
     }
     // The name may be cut in the list before the part that differs: then the rest of the name follows.
