@@ -26,7 +26,7 @@ pub const USER_CODE: u16 = 0x2b;
 /// Selector of the TSS of CPU 0; each further CPU's is higher by 16. With this start, the middle bits of a selector are
 /// the CPU's number. A CPU that has not loaded its task register has 0 in it, which means the boot CPU.
 pub const FIRST_TSS: u16 = 16 * MAX_CPUS as u16;
-// [`super::id`] takes the number from there.
+// `super::id` takes the number from there.
 static_assertions::const_assert_eq!(FIRST_TSS as usize / 16 % MAX_CPUS, 0);
 /// Entries of the table.
 const ENTRIES: usize = FIRST_TSS as usize / 8 + 2 * MAX_CPUS;

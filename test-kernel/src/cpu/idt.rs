@@ -1,5 +1,5 @@
-//! The interrupt descriptor table, one for all CPUs: every vector leads to its stub in `entry.rs`. And the order in which
-//! a CPU sets up its tables.
+//! The interrupt descriptor table, one for all CPUs: every vector leads to its stub in `entry.rs`. And the order in
+//! which a CPU sets up its tables.
 
 use x86_64::VirtAddr;
 use x86_64::structures::idt::InterruptDescriptorTable;

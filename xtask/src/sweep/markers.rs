@@ -1,4 +1,5 @@
-//! The markers that the sweeps look for in stacks, as numbers: the sweeps check kprof, so they do not take them from it.
+//! The markers that the sweeps look for in stacks, as numbers: the sweeps check kprof, so they do not take them from
+//! it.
 //!
 //! In: nothing. Out: constants.
 

@@ -6,8 +6,8 @@
 //! compiler. No binfmt is needed: cargo runs the tests by QEMU, and a script takes the place of each program that a
 //! test starts.
 //!
-//! The wire language, and what is compiled for one processor only, run for both processors. The daemon and the host tool
-//! have no code for a processor, so among the long groups they run for one of them, which the commit chooses.
+//! The wire language, and what is compiled for one processor only, run for both processors. The daemon and the host
+//! tool have no code for a processor, so among the long groups they run for one of them, which the commit chooses.
 //!
 //! Not all tests run, because emulated ones take ten times as long. Left out are `kill`, which starts itself again;
 //! `copies`, which counts what happens in some tenths of a second; the daemon's tests on a simulated disk, whose length

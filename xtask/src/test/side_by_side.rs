@@ -1,9 +1,9 @@
 //! Runs groups of tests side by side: each in a process of its own, some at once.
 //!
 //! In: names of groups, in the order in which they begin. Out: a line per group as it ends, what its failures said, and
-//! a row for the table. Most groups keep one core busy (a machine in QEMU that counts instructions is one thread), so two of them
-//! use two cores. Groups must not share a file that one of them changes: what they build in common is kept by
-//! [`crate::build`], and what they install is installed by one process at a time ([`crate::tools`]).
+//! a row for the table. Most groups keep one core busy (a machine in QEMU that counts instructions is one thread), so
+//! two of them use two cores. Groups must not share a file that one of them changes: what they build in common is kept
+//! by [`crate::build`], and what they install is installed by one process at a time ([`crate::tools`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! The group `toolchains`: the test kernel in every way that this machine can build it, and the bare kernel by a nightly
-//! toolchain, each booted.
+//! The group `toolchains`: the test kernel in every way that this machine can build it, and the bare kernel by a
+//! nightly toolchain, each booted.
 //!
 //! In: the toolchains that can be had. Out: a check for each.
 

@@ -30,7 +30,8 @@ impl Units {
     pub fn none_yet(log: &Path) -> Result<Self> {
         let (script, file) = (log.with_file_name("count-and-compile"), log.with_extension("units"));
         fs::write(&file, "").with_context(|| file.display().to_string())?;
-        // Cargo asks the compiler for its version again if the script has changed. A probe has no crate's name, or this.
+        // A probe of the compiler has no crate's name, or this one. Cargo asks for the compiler's version again if the
+        // script has changed.
         let compiler = std::env::var(WRAPPER).unwrap_or_default();
         let text = format!(
             "#!/bin/sh\ncase \" $* \" in *' --crate-name ___ '*) ;; \

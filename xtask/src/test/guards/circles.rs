@@ -1,9 +1,9 @@
 //! Checks that no circle of imports spans several folders: modules that depend on each other must be in one folder.
 //!
-//! In: the paths in the files of a package, without what is compiled for tests only. Out: each circle whose files lie in
-//! more than one folder; a module that has submodules belongs to their folder. What is imported from the package's root
-//! is imported from where the root has it from, or, if it is defined there, from the root, which imports all that its
-//! own code uses.
+//! In: the paths in the files of a package, without what is compiled for tests only. Out: each circle whose files lie
+//! in more than one folder; a module that has submodules belongs to their folder. What is imported from the package's
+//! root is imported from where the root has it from, or, if it is defined there, from the root, which imports all that
+//! its own code uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,8 +43,8 @@ pub fn in_package(sources: &[Source], folder: &str, known: &[&str]) -> Vec<Strin
         .collect()
 }
 
-/// The modules of a circle, each with the modules of the circle that it imports; first the number of files that were not
-/// known to be in one.
+/// The modules of a circle, each with the modules of the circle that it imports; first the number of files that were
+/// not known to be in one.
 fn describe(graph: &Graph, circle: &BTreeSet<&str>, known: &[&str]) -> String {
     fn shown(module: &str) -> &str {
         if module.is_empty() { "the root" } else { module }

@@ -86,7 +86,8 @@ pub fn of(text: &str) -> Imports {
     found
 }
 
-/// The paths of a `use` tree, each with the name that it gets: `a::{b as x, c::{d, *}}` is `a::b`, `a::c::d`, `a::c::*`.
+/// The paths of a `use` tree, each with the name that it gets: `a::{b as x, c::{d, *}}` is `a::b`, `a::c::d`,
+/// `a::c::*`.
 fn expand<'a>(before: &[&'a str], tree: &[&'a str], each: &mut dyn FnMut(&[&'a str], Option<&&'a str>)) {
     let mut parts = before.to_vec();
     for (at, token) in tree.iter().enumerate() {
