@@ -1,8 +1,8 @@
 """Runs the queries of docs/fleet.md, or decodes OpenTelemetry's profiles, and compares the results with what report and
 folded say.
 
-In: the engine (duckdb or spark) or `otlp`, the page, the folder with `fleet/` (tables) and `texts/` (what kprof-fold printed).
-Out: a line for each query: `ok NAME` or `FAILED NAME: WHY`.
+In: the engine (duckdb or spark) or `otlp`, the page, the folder with `fleet/` (tables) and `texts/` (what kprof-fold
+printed). Out: a line for each query: `ok NAME` or `FAILED NAME: WHY`.
 """
 
 import os

@@ -1,8 +1,8 @@
 //! Checks that the Rust code in documents is code that is compiled.
 //!
-//! In: the blocks of Markdown pages that are marked `rust`, and all Rust files. Out: each paragraph of a block that is
-//! in no Rust file. Comments and white space are not compared. A line `...` stands for code that is left out: it ends a
-//! paragraph, as an empty line does. `kprof/tests/pages/` has the code that is in no port.
+//! In: the blocks of Markdown pages whose mark begins with `rust`, and all Rust files. Out: each paragraph of a block
+//! that is in no Rust file. Comments and white space are not compared. A line `...` stands for code that is left out:
+//! it ends a paragraph, as an empty line does. `kprof/tests/pages/` has the code that is in no port.
 
 use super::Source;
 
@@ -45,8 +45,9 @@ fn paragraphs(text: &str) -> Vec<(usize, Vec<&str>)> {
     let mut found: Vec<(usize, Vec<&str>)> = Vec::new();
     let (mut is_quoted, mut is_rust, mut goes_on) = (false, false, false);
     for (index, line) in text.lines().enumerate() {
-        if let Some(mark) = line.strip_prefix("```") {
-            is_rust = !is_quoted && mark.trim() == "rust";
+        // In an item of a list a block is indented.
+        if let Some(mark) = line.trim_start().strip_prefix("```") {
+            is_rust = !is_quoted && mark.trim().split([',', ' ']).next() == Some("rust");
             (is_quoted, goes_on) = (!is_quoted, false);
         } else if is_rust && (line.trim().is_empty() || line.trim_start().starts_with("...")) {
             goes_on = false;
@@ -90,5 +91,8 @@ mod tests {
     fn a_paragraph_that_is_compiled_nowhere_is_found_with_its_line() {
         let page = "text\n```rust\nfirst(1, 2);\nthird();\n\nfourth();\n```\n```toml\nfifth()\n```\nsixth();\n";
         assert_eq!(found(page), ["b.md:3: first(1, 2);", "b.md:6: fourth();"]);
+        for fence in ["```rust", "   ```rust", "```rust,ignore", "``` rust no_run"] {
+            assert_eq!(found(&format!("{fence}\nfourth();\n```\n")), ["b.md:2: fourth();"], "{fence}");
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! Checks that the commands in documents are accepted by the programs that they call.
 //!
 //! In: the lines of Markdown pages that a reader would type: indented blocks, and blocks between fences that are marked
-//! `sh` or `console`. Out: each command of this repository's programs that its parser refuses, with its reason. No
-//! command is run: the arguments of `cargo xtask` are parsed here, and another program gets `--help` as its last
-//! argument. It then reads the options before that one, and ends. So it is not checked whether an option of such a
-//! program is missing, or whether two exclude each other.
+//! `sh`, `bash`, `shell` or `console`. A program may have variables, `sudo` or `time` before it, and a path. Out: each
+//! command of this repository's programs that its parser refuses, with its reason. No command is run: the arguments of
+//! `cargo xtask` are parsed here, and another program gets `--help` as its last argument. It then reads the options
+//! before that one, and ends. So it is not checked whether an option of such a program is missing, or whether two
+//! exclude each other.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,6 +23,8 @@ const PROGRAMS: [&str; 4] = ["kprof-fold", "kprof-qemu", "kprof-record", "profil
 /// Values of `kprof-fold export --to` that a cargo feature adds, with options of their own. Commands that have them are
 /// not checked, because programs are built without features here; the group `fleet` runs such commands.
 const WITH_FEATURE: [&str; 2] = ["otlp", "parquet"];
+/// The marks of blocks that have commands.
+const SHELLS: [&str; 4] = ["sh", "bash", "shell", "console"];
 /// The time limit of a program that prints its help.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -95,7 +98,7 @@ fn quoted(source: &Source) -> Vec<Quoted> {
             fence = if fence.is_some() { None } else { Some(mark.trim()) };
             continue;
         }
-        if !fence.map_or(line.starts_with("    "), |mark| ["sh", "console"].contains(&mark)) {
+        if !fence.map_or(line.starts_with("    "), |mark| SHELLS.contains(&mark)) {
             continue;
         }
         let mut text = line.trim().trim_start_matches("$ ").to_owned();
@@ -112,17 +115,30 @@ fn quoted(source: &Source) -> Vec<Quoted> {
 /// The commands of this repository's programs in a line of a shell. Output of a program that is no line of a shell,
 /// because a quotation mark in it has no end, has none.
 fn commands(line: &str) -> Vec<Vec<String>> {
-    let words = shlex::split(line).unwrap_or_default();
+    let split = |word: String| match word.strip_suffix(';') {
+        Some(before) if !before.is_empty() => vec![before.to_owned(), ";".to_owned()],
+        _ => vec![word],
+    };
+    let words: Vec<String> = shlex::split(line).unwrap_or_default().into_iter().flat_map(split).collect();
     let is_end = |word: &String| {
         let redirection = word.trim_start_matches(|digit: char| digit.is_ascii_digit());
         ["|", "||", "&&", "&", ";"].contains(&&word[..]) || [">", ">>", "<"].contains(&redirection)
     };
-    let is_ours = |words: &&[String]| match words {
-        [cargo, xtask, ..] if cargo == "cargo" => xtask == "xtask",
-        [program, ..] => PROGRAMS.contains(&&program[..]),
-        [] => false,
+    let is_before = |word: &&String| {
+        let is_variable = word.split_once('=').is_some_and(|(name, _)| {
+            !name.is_empty()
+                && name.chars().all(|part| part.is_ascii_uppercase() || part == '_' || part.is_ascii_digit())
+        });
+        is_variable || ["sudo", "time"].contains(&&word[..])
     };
-    words.split(is_end).filter(is_ours).map(<[String]>::to_vec).collect()
+    let ours = |words: &[String]| {
+        let mut words = words[words.iter().take_while(is_before).count()..].to_vec();
+        let first = words.first_mut()?;
+        *first = first.rsplit('/').next().unwrap_or_default().to_owned();
+        let is_ours = PROGRAMS.contains(&&first[..]) || words.starts_with(&["cargo".to_owned(), "xtask".to_owned()]);
+        is_ours.then_some(words)
+    };
+    words.split(is_end).filter_map(ours).collect()
 }
 
 #[cfg(test)]
@@ -143,6 +159,23 @@ mod tests {
         let page = "kprof-fold a\n\n    kprof-fold 'a b' c    # a | b\n    kprof-fold: no command\n\n```sh\n\
                     $ profiled -o x &\n```\n```yaml\nprofiled\n```\n    cargo xtask test\n    cargo test\n";
         assert_eq!(found(page), ["a.md:3 kprof-fold|a b|c", "a.md:7 profiled|-o|x", "a.md:12 cargo|xtask|test"]);
+    }
+
+    #[test]
+    fn each_form_of_a_command_is_found() {
+        for line in [
+            "KPROF_A=1 sudo kprof-record stat",
+            "time ./target/debug/kprof-record stat",
+            "$ /usr/bin/kprof-record stat",
+            "true; kprof-record stat",
+            "false || kprof-record stat | grep a",
+        ] {
+            assert_eq!(found(&format!("    {line}\n")), ["a.md:1 kprof-record|stat"], "{line}");
+            for mark in SHELLS {
+                assert_eq!(found(&format!("  ```{mark}\n  {line}\n  ```\n")), ["a.md:2 kprof-record|stat"], "{mark}");
+            }
+        }
+        assert!(found("    man kprof-record\n    a=b kprof-record\n    cargo xtasks\n").is_empty());
     }
 
     #[test]

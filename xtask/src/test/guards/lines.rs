@@ -25,16 +25,17 @@ pub fn too_long(sources: &[Source]) -> Vec<String> {
 
 fn may_be_long(path: &str, line: &str) -> bool {
     let text = line.trim_start();
-    let is_comment = text.starts_with("//") || text.starts_with("# ");
-    let text = text.trim_start_matches(['/', '!']).trim_start();
-    if line.contains("https://") || text.starts_with('|') {
+    let is_comment = ["//", "/*", "*", "#"].iter().any(|mark| text.starts_with(mark)) && !text.starts_with("#[");
+    let text = text.trim_start_matches(['/', '!']).trim();
+    if line.contains("https://") || text.starts_with('|') && text.ends_with('|') {
         return true;
     }
     if path.ends_with(".md") {
         return line.starts_with("    ");
     }
-    // Code with a string in it, or inside of one.
-    !is_comment && (line.contains('"') || text.ends_with('\\') || path.ends_with(".toml"))
+    // Code with a string in it, or inside of one. The comment after the code can be put on a line of its own.
+    let code = line.split(" // ").next().unwrap_or_default();
+    !is_comment && (code.contains('"') || text.ends_with('\\') || path.ends_with(".toml"))
 }
 
 #[cfg(test)]
@@ -49,6 +50,23 @@ mod tests {
         let page = format!("{long}\n| {long} |\n    {long}\n```\n{long}\n```\nshort\n");
         let found = too_long(&[source("a.rs", &code), source("b.md", &page)]);
         assert_eq!(found, ["a.rs:1: 129 characters", "a.rs:4: 133 characters", "b.md:1: 125 characters"]);
+    }
+
+    #[test]
+    fn each_form_of_a_long_line_is_found() {
+        let long = "word ".repeat(25);
+        let found = |path: &str, line: &str| too_long(&[source(path, &format!("{line}\n"))]).len();
+        for line in ["// LONG", "    /// LONG \"quoted\"", "/* LONG \" */", " * LONG \"", "f(); // LONG \"", "| LONG"] {
+            assert_eq!(found("a.rs", &line.replace("LONG", &long)), 1, "{line}");
+        }
+        for line in ["# LONG \"", "#LONG", "f LONG"] {
+            assert_eq!(found("a.sh", &line.replace("LONG", &long)), 1, "{line}");
+        }
+        assert_eq!(found("a.toml", &format!("# {long}\"")), 1);
+        assert_eq!(found("a.md", &format!("  {long}\"")), 1);
+        for line in ["f(\"LONG\"); // why", "    LONG\\", "    #[doc = \"LONG\"]", "// https://LONG"] {
+            assert_eq!(found("a.rs", &line.replace("LONG", &long)), 0, "{line}");
+        }
     }
 
     #[test]

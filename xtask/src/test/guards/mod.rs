@@ -109,7 +109,7 @@ pub fn run(outcome: &mut Outcome, verbs: fn() -> clap::Command) -> Result<()> {
 
 /// The files that people read: code, documents, scripts.
 fn read(root: &Path, files: &[&str]) -> Result<Vec<Source>> {
-    const READ: [&str; 7] = ["rs", "md", "sh", "toml", "mjs", "ld", "mk"];
+    const READ: [&str; 12] = ["rs", "md", "sh", "toml", "mjs", "js", "css", "html", "py", "yml", "ld", "mk"];
     let is_read = |path: &&&str| path.rsplit_once('.').is_some_and(|(_, end)| READ.contains(&end));
     let one = |path: &&str| {
         let text = std::fs::read_to_string(root.join(path)).with_context(|| (*path).to_owned())?;

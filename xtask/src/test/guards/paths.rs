@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 
 use super::Source;
 
-const ENDS: [&str; 9] = [".rs", ".md", ".sh", ".toml", ".ld", ".mk", ".mjs", ".service", ".svg"];
+const ENDS: [&str; 13] =
+    [".rs", ".md", ".sh", ".toml", ".ld", ".mk", ".mjs", ".js", ".py", ".css", ".yml", ".service", ".svg"];
 /// Paths that are not checked, because a command makes the file or another project has it: beginnings of paths, or
 /// whole names.
 const ELSEWHERE: [&str; 19] = [
@@ -47,6 +48,8 @@ pub fn missing(sources: &[Source], files: &[&str]) -> Vec<String> {
         let is_page = source.path.ends_with(".md");
         for (index, line) in source.text.lines().enumerate() {
             let Some(text) = (if is_page { Some(line) } else { comment(&source.path, line) }) else { continue };
+            // A page's bold text is no pattern.
+            let text = &text.replace("**", "  ");
             let words = paths(text).filter(|word| !is_there(word, &source.path, &known, &folders));
             let links = links(text).filter(|_| is_page).filter(|link| !leads(link, &source.path, &known, &folders));
             let wrong: BTreeSet<&str> = words.chain(links).collect();
@@ -58,7 +61,7 @@ pub fn missing(sources: &[Source], files: &[&str]) -> Vec<String> {
 
 /// The comment in a line of code.
 fn comment<'a>(path: &str, line: &'a str) -> Option<&'a str> {
-    let mark = if path.ends_with(".rs") || path.ends_with(".mjs") { "//" } else { "#" };
+    let mark = if [".rs", ".mjs", ".js"].iter().any(|end| path.ends_with(end)) { "//" } else { "#" };
     let at = line.find(mark).filter(|at| line[..*at].ends_with([' ', '\t']) || *at == 0)?;
     Some(&line[at + mark.len()..])
 }
@@ -117,7 +120,10 @@ fn is_there(word: &str, from: &str, known: &BTreeSet<&str>, folders: &BTreeSet<&
 fn links(text: &str) -> impl Iterator<Item = &str> {
     let target = |part: &str| part.find(')');
     let parts = text.split("](").skip(1).filter_map(move |part| Some(&part[..target(part)?]));
-    parts.map(|link| link.split('#').next().unwrap_or_default()).filter(|link| !link.is_empty() && !link.contains(':'))
+    // `[name]: target` is a link that is named elsewhere in the page; a title may follow each target.
+    let named = text.strip_prefix('[').and_then(|rest| rest.split_once("]: ")).map(|(_, target)| target);
+    let targets = parts.chain(named).map(|link| link.split([' ', '#']).next().unwrap_or_default());
+    targets.filter(|link| !link.is_empty() && !link.contains(':'))
 }
 
 /// Does a link, counted from the file that holds it, lead to a file or a folder?
@@ -161,6 +167,32 @@ mod tests {
     fn a_link_counts_from_its_page() {
         assert!(found("docs/a.md", "[way](../kernel/src/way.rs#x) [web](https://a.b/c.md) [here](#there)").is_empty());
         assert_eq!(found("docs/a.md", "[way](kernel/src/way.rs)"), ["docs/a.md:1: kernel/src/way.rs"]);
+    }
+
+    #[test]
+    fn each_form_of_a_wrong_path_is_found() {
+        let page = |text: &str| found("docs/a.md", text).len();
+        for text in
+            ["gone.js", "`gone.py`", "(gone.css)", "gone.yml:7", "../gone.md", "./gone.md", "rings/", "**gone.rs**"]
+        {
+            assert_eq!(page(text), 1, "{text}");
+        }
+        for text in ["[a](gone)", "![a](gone.png)", "[a](gone#b)", "[a](gone \"title\")", "[a]: gone"] {
+            assert_eq!(page(text), 1, "{text}");
+        }
+        assert_eq!(page("[a](a.md \"title\") and [b]"), 0);
+        let code = |path: &str, text: &str| found(path, text).len();
+        for (path, text) in [
+            ("kernel/src/way.rs", "/// gone.rs"),
+            ("kernel/src/way.rs", "f(); // gone.rs"),
+            ("kernel/a.mjs", "// gone.rs"),
+            ("kernel/a.js", "// gone.rs"),
+            ("kernel/tests/run.sh", "f # gone.rs"),
+            ("kernel/a.py", "# gone.rs"),
+            ("kernel/a.toml", "# gone.rs"),
+        ] {
+            assert_eq!(code(path, text), 1, "{path}: {text}");
+        }
     }
 
     #[test]
