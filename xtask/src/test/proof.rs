@@ -107,10 +107,18 @@ pub fn sanitizers(context: &mut Context) -> Result<Outcome> {
         test.args(["--quiet", "-Zbuild-std", "--target", "x86_64-unknown-linux-gnu"]);
         test.args(["-p", "kprof", "--features", "profiling,locks,probes"]);
         // Leaks are not reported, because ring memory is given to the profiler for ever.
-        test.args(UNDER_SANITIZERS).args(NOT_UNDER_SANITIZERS).env("ASAN_OPTIONS", "detect_leaks=0");
+        test.args(under(sanitizer)).args(NOT_UNDER_SANITIZERS).env("ASAN_OPTIONS", "detect_leaks=0");
         count_tests_of(&mut outcome, name, &mut test)?;
     }
     Ok(outcome)
+}
+
+/// What runs under a sanitizer. Of whole test programs, Miri sees all that AddressSanitizer sees, and more; of the unit
+/// tests it runs some with fewer steps.
+fn under(sanitizer: &str) -> impl Iterator<Item = &'static str> {
+    let is_elsewhere =
+        |test: &&str| UNDER_MIRI.iter().any(|(_, tests)| test.starts_with("--test=") && tests.contains(test));
+    UNDER_SANITIZERS.into_iter().filter(move |test| sanitizer != "address" || !is_elsewhere(test))
 }
 
 fn with_nightly(sanitizer: &str) -> Command {
@@ -181,4 +189,18 @@ fn nightly(verb: &str) -> Command {
         .env_remove("RUSTUP_TOOLCHAIN")
         .env_remove("CARGO");
     cargo
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_miri_runs_whole_is_not_run_by_address_sanitizer_and_everything_is_by_thread_sanitizer() {
+        assert_eq!(under("thread").count(), UNDER_SANITIZERS.len());
+        let address: Vec<&str> = under("address").collect();
+        assert!(address.contains(&"--lib") && address.contains(&"--test=heap"), "{address:?}");
+        let left_out: Vec<&str> = under("thread").filter(|test| !address.contains(test)).collect();
+        assert_eq!(left_out, ["--test=path", "--test=export"]);
+    }
 }
