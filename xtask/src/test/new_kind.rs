@@ -41,7 +41,8 @@ fn compare() -> Result<()> {
     std::fs::write(&kinds, &with_variant)?;
     let check = |packages: &[&str]| {
         let mut check = cargo(&["check", "--quiet", "--keep-going", "--message-format", "short"]);
-        check.args(packages).current_dir(&copy).env("CARGO_TARGET_DIR", root.join("target/new-kind/target"));
+        // The copy's packages have other paths, so in this folder only dependencies are shared, and they are there.
+        check.args(packages).current_dir(&copy).env("CARGO_TARGET_DIR", root.join("target"));
         Ok::<_, anyhow::Error>(run::caught(&mut check, LIMIT)?.text)
     };
     let mut printed = check(&["-p", "kprof-format"])?;
