@@ -61,6 +61,10 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
+    if let Some(error) = test::become_compiler() {
+        eprintln!("error: {error:#}");
+        return ExitCode::FAILURE;
+    }
     let arguments = Arguments::parse();
     match arguments.qemu.as_deref().map_or(Ok(()), qemu::choose).and_then(|()| run_verb(arguments.verb)) {
         Ok(code) => code,

@@ -42,6 +42,7 @@ use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 
 use self::outcome::{Context, Outcome};
+pub use self::units::become_compiler;
 use crate::qemu;
 use crate::run;
 use crate::toolchain::{self, Choice};

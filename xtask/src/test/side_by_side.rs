@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
-use super::units::Units;
+use super::units::{self, Counter};
 use super::unsteady;
 use crate::run;
 
@@ -71,7 +71,6 @@ pub fn table(rows: &[Row]) -> String {
 struct Running {
     place: usize,
     start: Instant,
-    units: Units,
     log: PathBuf,
     child: run::Guard,
 }
@@ -84,6 +83,7 @@ struct Running {
 pub fn run(groups: &[&'static str], jobs: usize, arguments: &[String], filter: &str) -> Result<Found> {
     let folder = run::root().join("target/test");
     std::fs::create_dir_all(&folder)?;
+    let counter = Counter::in_folder(&folder)?;
     let log_of = |name: &str| folder.join(format!("{}.log", name.replace([' ', '/'], "-")));
     let mut waiting: VecDeque<(usize, &'static str)> = groups.iter().copied().enumerate().collect();
     let mut running: Vec<Running> = Vec::new();
@@ -97,9 +97,8 @@ pub fn run(groups: &[&'static str], jobs: usize, arguments: &[String], filter: &
             // Written by one call, because standard output may go to the same terminal.
             let line = format!("{name}: begins, its output goes to {}\n", log.display());
             eprint!("{line}");
-            let units = Units::none_yet(&log)?;
-            let child = start(name, &log, &units, arguments, filter)?;
-            running.push(Running { place, start: Instant::now(), units, log, child: run::Guard(child) });
+            let child = start(name, &log, &counter, arguments, filter)?;
+            running.push(Running { place, start: Instant::now(), log, child: run::Guard(child) });
         }
         let mut ended = None;
         for (index, group) in running.iter_mut().enumerate() {
@@ -118,7 +117,7 @@ pub fn run(groups: &[&'static str], jobs: usize, arguments: &[String], filter: &
         println!("{}", result.shown);
         let seconds = group.start.elapsed().as_secs_f64();
         let (passed, failed, cpu_seconds, units) =
-            (result.passed, result.failed, result.cpu_seconds(), group.units.number()?);
+            (result.passed, result.failed, result.cpu_seconds(), units::number(&group.log)?);
         rows.insert(group.place, Row { name, passed, failed, seconds, cpu_seconds, units });
         printed.insert(group.place, result);
     }
@@ -128,8 +127,7 @@ pub fn run(groups: &[&'static str], jobs: usize, arguments: &[String], filter: &
         let name = groups[again.place];
         let log = log_of(format!("{name} again {}", again.filter).trim_end());
         eprintln!("{name}: runs again by itself, its output goes to {}", log.display());
-        let units = Units::none_yet(&log)?;
-        let status = start(name, &log, &units, arguments, &again.filter)?.wait()?;
+        let status = run::Guard(start(name, &log, &counter, arguments, &again.filter)?).0.wait()?;
         let result = read(name, &text_of(&log)?, status);
         println!("{}", result.shown);
         if result.failed == 0 && result.passed > 0 {
@@ -151,11 +149,11 @@ fn text_of(log: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&log).into_owned())
 }
 
-fn start(name: &str, log: &Path, units: &Units, arguments: &[String], filter: &str) -> Result<Child> {
+fn start(name: &str, log: &Path, counter: &Counter, arguments: &[String], filter: &str) -> Result<Child> {
     let file = std::fs::File::create(log).with_context(|| log.display().to_string())?;
     let mut command = run::bound(&std::env::current_exe()?);
     command.args(["test", "--only", name]).args(arguments).arg(format!("--filter={filter}"));
-    units.are_counted_of(&mut command);
+    counter.watch(&mut command, log)?;
     command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
     command.spawn().with_context(|| format!("{command:?} cannot be started"))
 }

@@ -1,84 +1,117 @@
 //! Counts what the compiler is started for while a group runs: libraries, programs, tests, build scripts.
 //!
-//! In: the groups' processes. Out: a number for each, for the table. Cargo starts a script in place of the compiler,
-//! which adds a byte to a file and then becomes the compiler. Cargo does not compile anything again because of it. Not
-//! counted is what Miri compiles, because it ignores such a script.
+//! In: the groups' processes. Out: a number for each, for the table. Cargo starts a copy of this program in place of the
+//! compiler, which adds a byte to a file and then becomes the compiler. (A script of a shell could not: it drops what
+//! cargo says in variables like `CARGO_BIN_EXE_kprof-fold`.) Cargo does not compile anything again because of it. Not
+//! counted is what Miri compiles, because it ignores such a program.
 
+use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Error, Result};
 
-/// The script's way to the file.
+use crate::run;
+
+/// The copy's name, by which it knows what it has to do.
+const NAME: &str = "count-and-compile";
+/// Its way to the file.
 const VARIABLE: &str = "KPROF_UNITS";
 /// What cargo starts, with the compiler and its arguments after it.
 const WRAPPER: &str = "RUSTC_WRAPPER";
+/// What the user has there.
+const USERS_WRAPPER: &str = "KPROF_RUSTC_WRAPPER";
 
-/// The units that one process has compiled.
-pub struct Units {
-    script: PathBuf,
-    file: PathBuf,
+/// If this process was started in place of the compiler, becomes the compiler. Returns why it cannot.
+pub fn become_compiler() -> Option<Error> {
+    let mut words = std::env::args_os();
+    if Path::new(&words.next()?).file_name()? != NAME {
+        return None;
+    }
+    let compiler = std::env::var_os(USERS_WRAPPER).into_iter().chain(words).collect::<Vec<_>>();
+    let counted = count(&compiler, std::env::var_os(VARIABLE).as_deref().map(Path::new));
+    Some(counted.err().unwrap_or_else(|| match compiler.split_first() {
+        Some((program, words)) => Error::new(Command::new(program).args(words).exec()).context(format!("{program:?}")),
+        None => anyhow::anyhow!("there is no compiler to start"),
+    }))
 }
 
-impl Units {
-    /// Counts from 0, in a file beside the log.
+/// Adds a byte to the file if the compiler compiles something. When cargo asks it questions, it names no crate, or this.
+fn count(compiler: &[OsString], file: Option<&Path>) -> Result<()> {
+    let mut after = compiler.iter().skip_while(|word| *word != "--crate-name").skip(1);
+    if let (Some(file), Some(name)) = (file, after.next())
+        && name != "___"
+    {
+        let opened = fs::OpenOptions::new().append(true).open(file);
+        opened.and_then(|mut file| file.write_all(b".")).with_context(|| file.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// The copy of this program.
+pub struct Counter(PathBuf);
+
+impl Counter {
+    /// Puts it into a folder. A build may replace the program itself while groups run.
     ///
     /// # Errors
-    /// If the file or the script cannot be written.
-    pub fn none_yet(log: &Path) -> Result<Self> {
-        let (script, file) = (log.with_file_name("count-and-compile"), log.with_extension("units"));
-        fs::write(&file, "").with_context(|| file.display().to_string())?;
-        // A probe of the compiler has no crate's name, or this one. Cargo asks for the compiler's version again if the
-        // script has changed.
-        let compiler = std::env::var(WRAPPER).unwrap_or_default();
-        let text = format!(
-            "#!/bin/sh\ncase \" $* \" in *' --crate-name ___ '*) ;; \
-             *' --crate-name '*) printf . >> \"${VARIABLE}\" ;; esac\nexec {compiler} \"$@\"\n"
-        );
-        if fs::read_to_string(&script).is_ok_and(|kept| kept == text) {
-            return Ok(Self { script, file });
+    /// If it cannot be copied.
+    pub fn in_folder(folder: &Path) -> Result<Self> {
+        let copy = folder.join(NAME);
+        run::copy_whole(&std::env::current_exe()?, &copy).with_context(|| copy.display().to_string())?;
+        Ok(Self(copy))
+    }
+
+    /// Counts what this process, and what it starts, compile, in a file beside the log.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn watch(&self, command: &mut Command, log: &Path) -> Result<()> {
+        fs::write(file_of(log), "").with_context(|| log.display().to_string())?;
+        command.env(WRAPPER, &self.0).env(VARIABLE, file_of(log));
+        if let Some(users) = std::env::var_os(WRAPPER) {
+            command.env(USERS_WRAPPER, users);
         }
-        fs::write(&script, text).with_context(|| script.display().to_string())?;
-        fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
-        Ok(Self { script, file })
+        Ok(())
     }
+}
 
-    /// Counts what this process, and what it starts, compile.
-    pub fn are_counted_of(&self, command: &mut Command) {
-        command.env(WRAPPER, &self.script).env(VARIABLE, &self.file);
-    }
+/// How many units the process with this log has compiled.
+///
+/// # Errors
+/// If they were not counted.
+pub fn number(log: &Path) -> Result<usize> {
+    Ok(fs::metadata(file_of(log)).with_context(|| log.display().to_string())?.len() as usize)
+}
 
-    /// How many there are by now.
-    ///
-    /// # Errors
-    /// If the file is gone.
-    pub fn number(&self) -> Result<usize> {
-        Ok(fs::metadata(&self.file).with_context(|| self.file.display().to_string())?.len() as usize)
-    }
+fn file_of(log: &Path) -> PathBuf {
+    log.with_extension("units")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run;
 
     #[test]
-    fn a_compilation_is_counted_and_a_probe_is_not_and_both_run() {
+    fn a_compilation_is_counted_and_a_question_is_not() {
         let folder = run::root().join("target/tmp/units");
         fs::create_dir_all(&folder).unwrap();
-        let units = Units::none_yet(&folder.join("a-group.log")).unwrap();
-        for (words, number) in [
-            (["echo", "-vV", "", ""], 0),
-            (["echo", "-", "--crate-name", "___"], 0),
-            (["echo", "--crate-name", "serde", "src/lib.rs"], 1),
-            (["echo", "--crate-name", "kprof", "--test"], 2),
+        let log = folder.join("a-group.log");
+        Counter(folder.join(NAME)).watch(&mut Command::new("true"), &log).unwrap();
+        for (words, units) in [
+            ("rustc -vV", 0),
+            ("rustc - --crate-name ___ --print=file-names", 0),
+            ("rustc --crate-name serde src/lib.rs", 1),
+            ("sccache rustc --crate-name kprof --test", 2),
+            ("rustc --crate-name", 2),
         ] {
-            let mut command = Command::new(&units.script);
-            units.are_counted_of(command.args(words));
-            assert_eq!(run::output(&mut command).unwrap(), words[1..].join(" ") + "\n");
-            assert_eq!(units.number().unwrap(), number, "{words:?}");
+            let words: Vec<OsString> = words.split(' ').map(OsString::from).collect();
+            count(&words, Some(&file_of(&log))).unwrap();
+            assert_eq!(number(&log).unwrap(), units, "{words:?}");
         }
+        assert!(count(&["--crate-name".into(), "a".into()], None).is_ok(), "nobody counts");
     }
 }
