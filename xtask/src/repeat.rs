@@ -17,6 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Parser};
 
 use crate::profile::Arch;
+use crate::qemu::{self, Version};
 use crate::toolchain::{self, Choice};
 use crate::tools::Install;
 use crate::{build, profile, run};
@@ -67,17 +68,19 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let _busy = arguments.busy.then(Busy::begin);
     let tool = arguments.probes.then(|| build::tool("kprof-qemu")).transpose()?;
     let first = one(arguments, arguments.seed, "run-1", None)?;
+    let processor = arguments.arch.bare().map_or("x86_64", |processor| processor.name);
+    let qemu = Version::of(&qemu::program(processor, Install(false))?)?.text;
     let runs = if arguments.probes { arguments.runs + 1 } else { arguments.runs };
     for number in 2..=runs {
         let next = one(arguments, arguments.seed, &format!("run-{number}"), tool.as_deref())?;
         if let Some(what) = difference(arguments.arch, &first, &next)? {
-            bail!("run {number} of {runs} is not the same as run 1: {what}");
+            bail!("run {number} of {runs} is not the same as run 1, on QEMU {qemu}: {what}");
         }
         std::fs::remove_dir_all(&next)?;
     }
     let with = if arguments.probes { ", run 1 without probes, the others with them" } else { "" };
     println!(
-        "{runs} runs with seed {}{with}: the same to the byte ({})",
+        "{runs} runs with seed {}{with}, on QEMU {qemu}: the same to the byte ({})",
         arguments.seed,
         files(arguments.arch).join(", ")
     );

@@ -33,7 +33,8 @@ pub fn missing(why: impl Into<String>) -> anyhow::Error {
     Missing(why.into()).into()
 }
 
-fn is_root() -> bool {
+/// Whether this process may install packages.
+pub fn is_root() -> bool {
     run::output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
 }
 
@@ -70,7 +71,7 @@ fn apt_get(arguments: &[&str]) -> Command {
 /// Updates the package lists, once in the life of this process. The lists of a fresh machine are as old as its image:
 /// they name packages that are gone, or that are too old. If this fails, returns the reason and no error, because the
 /// old lists may still be good enough.
-fn update_lists() -> Option<&'static str> {
+pub fn update_lists() -> Option<&'static str> {
     static FAILURE: OnceLock<Option<String>> = OnceLock::new();
     let update = || {
         eprintln!("updating the package lists");

@@ -133,7 +133,14 @@ fn oldest_rust(outcome: &mut Outcome, install: Install) {
     if is_there().is_err() && install.0 {
         let mut rustup = Command::new("rustup");
         // The next check notices if this fails.
-        let _ = tools::install(rustup.args(["toolchain", "install", OLDEST_RUST, "--profile", "minimal"]));
+        let _ = tools::install(rustup.args([
+            "toolchain",
+            "install",
+            OLDEST_RUST,
+            "--profile",
+            "minimal",
+            "--no-self-update",
+        ]));
     }
     if let Err(why) = is_there() {
         let first = format!("{why:#}").lines().next().unwrap_or_default().to_owned();

@@ -18,6 +18,7 @@ mod integration;
 pub mod known_events;
 mod locks;
 mod lockups;
+mod machines;
 mod new_kind;
 pub mod outcome;
 pub mod outside;
@@ -94,7 +95,7 @@ type Group = (&'static str, Runs, fn(&mut Context) -> Result<Outcome>);
 
 /// The groups, in the order in which they begin. The quick groups that find most faults come first, then those that
 /// take longest, so that two groups that run at the same time end at about the same time.
-const GROUPS: [Group; 30] = [
+const GROUPS: [Group; 31] = [
     ("format", Always, cargo::format),
     ("lint", Always, cargo::lint),
     ("feature off", Always, feature_off::run),
@@ -107,6 +108,7 @@ const GROUPS: [Group; 30] = [
     ("outside", Always, outside::run),
     ("system calls", Always, system_calls::run),
     ("path", Always, path::run),
+    ("machines", Thorough, machines::run),
     ("proof", Thorough, proof::run),
     ("outside long", Thorough, outside::long),
     ("scenarios long", Thorough, scenario::long),

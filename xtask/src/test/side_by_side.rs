@@ -14,6 +14,7 @@ use anyhow::{Context as _, Result};
 
 use super::units::{self, Counter};
 use super::unsteady;
+use crate::qemu;
 use crate::run;
 
 /// How often to look for groups that have ended.
@@ -81,7 +82,9 @@ struct Running {
 /// # Errors
 /// If a process cannot be started, or a log cannot be written.
 pub fn run(groups: &[&'static str], jobs: usize, arguments: &[String], filter: &str) -> Result<Found> {
-    let folder = run::root().join("target/test");
+    // Another QEMU's logs do not replace those of this system's.
+    let of_qemu = qemu::chosen().and_then(Path::parent).and_then(Path::file_name).unwrap_or_default();
+    let folder = run::root().join("target/test").join(of_qemu);
     std::fs::create_dir_all(&folder)?;
     let counter = Counter::in_folder(&folder)?;
     let log_of = |name: &str| folder.join(format!("{}.log", name.replace([' ', '/'], "-")));

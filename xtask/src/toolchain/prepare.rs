@@ -29,7 +29,8 @@ pub fn nightly_has(component: &str, install: Install) -> Result<()> {
     if has(list("--installed")) {
         return Ok(());
     }
-    let words = ["toolchain", "install", "nightly", "--profile", "minimal", "--component", component];
+    let words =
+        ["toolchain", "install", "nightly", "--profile", "minimal", "--no-self-update", "--component", component];
     let hint = format!("rustup {}", words.join(" "));
     if !install.0 {
         return Err(missing(format!("there is no nightly toolchain with {component}. Type: {hint}")));
@@ -82,7 +83,8 @@ pub fn become_pinned(install: Install) -> Result<()> {
     if std::env::var_os(IS_PINNED).is_some() {
         bail!("rustup has started {} instead of Rust {PINNED}", rustc.trim());
     }
-    let words = ["toolchain", "install", PINNED, "--profile", "minimal", "-c", "clippy", "-c", "rustfmt"];
+    let words =
+        ["toolchain", "install", PINNED, "--profile", "minimal", "-c", "clippy", "-c", "rustfmt", "--no-self-update"];
     if !install.0 && run::output(Command::new("rustup").args(["run", PINNED, "cargo-clippy", "--version"])).is_err() {
         return Err(missing(format!("there is no Rust {PINNED}. Type: rustup {}", words.join(" "))));
     }

@@ -1,0 +1,121 @@
+//! The group `machines`: this repository on the machines that people have, and not only on this one.
+//!
+//! In: Debian's archive, of which this system's package lists name a mirror. Out: the counts of both README commands in
+//! Debian 13 with the newest stable Rust, as a user who is not root (`debian_13`); and those of the groups that boot
+//! machines, with the QEMU of Debian 13 and of sid, which run here beside this system's own (`archive`). A run of the
+//! long groups takes one of the three, by the commit; `--only machines` takes all, and `--filter` one by its name. What
+//! this system cannot do is skipped with the reason.
+
+mod archive;
+mod debian_13;
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use self::archive::Archive;
+use super::outcome::{Context, Outcome};
+use crate::qemu::Version;
+use crate::run::{self, Finished};
+
+/// A machine that this one is not.
+#[derive(Clone, Copy, Debug)]
+enum Member {
+    /// Debian 13, its QEMU and the newest stable Rust.
+    Debian13,
+    /// The QEMU of a suite of Debian.
+    Qemu(&'static str),
+}
+
+const MEMBERS: [(&str, Member); 3] =
+    [("debian 13", Member::Debian13), ("qemu of trixie", Member::Qemu("trixie")), ("qemu of sid", Member::Qemu("sid"))];
+
+/// The groups whose result depends on QEMU.
+const GROUPS_OF_QEMU: [&str; 4] = ["scenarios", "integration", "path", "outside"];
+/// The time limit of a member.
+const LIMIT: Duration = Duration::from_secs(3600);
+
+/// Runs the group.
+pub fn run(context: &mut Context) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let is_wanted = |(name, _): &&(&str, Member)| name.contains(&context.filter);
+    for (name, member) in context.in_turn(&MEMBERS)?.iter().filter(is_wanted) {
+        let ran = match member {
+            Member::Debian13 => debian_13::run(context.install, &mut outcome),
+            Member::Qemu(suite) => with_qemu(suite, context, &mut outcome),
+        };
+        if let Err(why) = ran {
+            outcome.not_passed(&format!("{name}: {why:#}"), &why);
+        }
+    }
+    Ok(outcome)
+}
+
+/// Runs the groups that boot machines with the QEMU of this suite.
+fn with_qemu(suite: &str, context: &Context, outcome: &mut Outcome) -> Result<()> {
+    let folder = Archive::find(context.install)?.qemu(suite)?;
+    let version = Version::of(&folder.join("qemu-system-x86_64"))?;
+    eprintln!("QEMU {} of Debian {suite}", version.text);
+    let mut groups = Command::new(std::env::current_exe()?);
+    groups.args(["test", "--jobs", "1", "--qemu"]).arg(&folder);
+    groups.args(GROUPS_OF_QEMU.iter().flat_map(|group| ["--only", group]));
+    groups.args((!context.install.0).then_some("--no-install"));
+    add(outcome, &format!("QEMU {}", version.text), run::caught(&mut groups, LIMIT)?)
+}
+
+/// Adds what `cargo xtask test` has printed on a machine.
+fn add(outcome: &mut Outcome, machine: &str, tests: Finished) -> Result<()> {
+    let last = tests.text.lines().next_back().unwrap_or_default();
+    let counts = last.strip_suffix(" failed").and_then(|line| line.split_once(" passed, "));
+    let counts = counts.and_then(|(passed, failed)| Some((passed.parse::<usize>().ok()?, failed.parse().ok()?)));
+    let Some((passed, failed)) = counts else {
+        bail!("the tests have not come to their end:\n{}", tests.text);
+    };
+    println!("{}", tests.text);
+    outcome.passed += passed;
+    outcome.failures.extend((0..failed).map(|_| format!("{machine}: a test failed, see the log of this group")));
+    let skipped = tests.text.lines().filter(|line| line.contains(": skipped: "));
+    outcome.skipped.extend(skipped.map(|line| format!("{machine}: {line}")));
+    if passed == 0 {
+        bail!("{machine}: no test has passed");
+    }
+    Ok(())
+}
+
+/// A failed command is an error with what it printed.
+fn must_succeed(command: &mut Command) -> Result<Finished> {
+    let line = format!("{command:?}");
+    let done = run::caught(command, LIMIT)?;
+    match done.status {
+        Some(status) if status.success() => Ok(done),
+        Some(status) => bail!("{line} failed ({status}):\n{}", done.text),
+        None => bail!("{line} was ended after {} s:\n{}", LIMIT.as_secs(), done.text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn added(text: &str) -> (Result<()>, Outcome) {
+        let mut outcome = Outcome::default();
+        let result = add(&mut outcome, "QEMU 10", Finished { status: None, text: text.into() });
+        (result, outcome)
+    }
+
+    #[test]
+    fn what_passed_failed_and_was_skipped_there_counts_here() {
+        let (result, outcome) = added("FAILED path: why\noutside: skipped: no plugin\n7 passed, 1 failed\n");
+        assert!(result.is_ok());
+        assert_eq!((outcome.passed, outcome.failures.len()), (7, 1));
+        assert_eq!(outcome.skipped, ["QEMU 10: outside: skipped: no plugin"]);
+    }
+
+    #[test]
+    fn tests_that_do_not_end_or_test_nothing_are_an_error() {
+        for text in ["", "building\nkilled", "0 passed, 0 failed"] {
+            assert!(added(text).0.is_err(), "{text:?}");
+        }
+    }
+}
