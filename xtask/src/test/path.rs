@@ -152,7 +152,7 @@ pub fn run(_: &mut Context) -> Result<Outcome> {
         let line = profile::Line::try_parse_from([&["profile", "-o", &output], line].concat())?;
         outcome.check(name, profile::run(&line.profile).map(drop).and_then(|()| look(&folder, name)));
     }
-    outcome.check("without QEMU: what to type", without_qemu());
+    outcome.check("without its programs: what to type", without_programs());
     outcome.check("a QEMU that dies: what it said", dying_qemu());
     outcome.check("--cpus 1 is refused", refused(&["--cpus", "1"], "a sampler needs a second CPU"));
     outcome.check("an unknown workload is refused", refused(&["--workload", "nothing"], "there is no workload"));
@@ -173,24 +173,39 @@ fn xtask(path: &std::ffi::OsStr, arguments: &[&str]) -> Result<run::Finished> {
     run::caught(command.arg("profile").args(arguments).env("PATH", path), std::time::Duration::from_secs(900))
 }
 
-/// Without QEMU on PATH and with `--no-install`, the output must have the command to type, and the exit code must not
-/// be 0.
-fn without_qemu() -> Result<()> {
-    let finished = xtask("/nowhere".as_ref(), &["--no-install"])?;
-    if finished.status.is_some_and(|status| status.success()) || !finished.text.contains("apt-get install") {
-        bail!("{:?}: {}", finished.status, finished.text);
+/// Where programs are missing and nothing may be installed, one message must name all of them: on Debian by the command
+/// to type, elsewhere by their names. The exit code must not be 0.
+fn without_programs() -> Result<()> {
+    let debian = run::root().join("target/path/apt-get-alone");
+    program(&debian, "apt-get", "exit 1")?;
+    let packages = "apt-get install --no-install-recommends qemu-system-x86 binutils";
+    for (path, said) in [
+        (Path::new("/nowhere"), ["missing on PATH: qemu-system-x86_64, nm", "your package manager"]),
+        (&debian, ["missing: qemu-system-x86_64, nm", packages]),
+    ] {
+        let finished = xtask(path.as_os_str(), &["--no-install"])?;
+        let is_said = said.iter().all(|words| finished.text.contains(words));
+        if finished.status.is_some_and(|status| status.success()) || !is_said {
+            bail!("{:?}: {}", finished.status, finished.text);
+        }
     }
+    Ok(())
+}
+
+/// Makes a program of this shell script.
+fn program(folder: &Path, name: &str, script: &str) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::create_dir_all(folder)?;
+    let file = folder.join(name);
+    std::fs::write(&file, format!("#!/bin/sh\n{script}\n"))?;
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755))?;
     Ok(())
 }
 
 /// If QEMU ends at once, the message must have its exit code and its output.
 fn dying_qemu() -> Result<()> {
-    use std::os::unix::fs::PermissionsExt;
     let folder = run::root().join("target/path/dying-qemu");
-    std::fs::create_dir_all(&folder)?;
-    let script = folder.join("qemu-system-x86_64");
-    std::fs::write(&script, "#!/bin/sh\necho no such machine >&2\nexit 3\n")?;
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))?;
+    program(&folder, "qemu-system-x86_64", "echo no such machine >&2\nexit 3")?;
     let rest = std::env::var_os("PATH").unwrap_or_default();
     let path = std::env::join_paths([folder.clone()].into_iter().chain(std::env::split_paths(&rest)))?;
     let output = folder.join("out").display().to_string();
