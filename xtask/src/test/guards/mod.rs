@@ -10,6 +10,7 @@ mod imports;
 mod lines;
 mod paths;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -18,8 +19,8 @@ use anyhow::{Context as _, Result, bail};
 use super::outcome::Outcome;
 use crate::run;
 
-/// The folders of sources whose imports must have no circle of more than one folder. The template for ports is not one
-/// of them: its optional parts use the profiler, whose hooks call them. Packages of a single folder need no check.
+/// The folders of sources whose imports must have no circle of more than one folder. Packages of a single folder need no
+/// check.
 const NO_CIRCLES: [&str; 11] = [
     "kernel-integration/ports/bare-virt/src",
     "kernel-integration/ports/redox/src",
@@ -34,6 +35,8 @@ const NO_CIRCLES: [&str; 11] = [
     "xtask/src",
 ];
 
+/// Not checked is the template for ports: its optional parts use the profiler, whose hooks call them.
+const MAY_HAVE_CIRCLES: [&str; 1] = ["kernel-integration/ports/bare/src"];
 /// The files of `kprof/src` that are in a circle and are still to be taken out of it. None may be added.
 const KNOWN: [&str; 41] = [
     "config",
@@ -95,6 +98,7 @@ pub fn run(outcome: &mut Outcome, verbs: fn() -> clap::Command) -> Result<()> {
     let files: Vec<&str> = listed.lines().filter(|path| root.join(path).is_file()).collect();
     let sources = read(&root, &files)?;
     outcome.check("every path named in docs and comments exists", none(&paths::missing(&sources, &files)));
+    outcome.check("the import circles of every package of several folders are looked for", none(&unchecked(&files)));
     for folder in NO_CIRCLES {
         let known: &[&str] = if folder == "kprof/src" { &KNOWN } else { &[] };
         let found = circles::in_package(&sources, folder, known);
@@ -118,6 +122,17 @@ fn read(root: &Path, files: &[&str]) -> Result<Vec<Source>> {
     files.iter().filter(is_read).map(one).collect()
 }
 
+/// The packages of several folders whose circles nobody looks for.
+fn unchecked(files: &[&str]) -> Vec<String> {
+    let folder = |path: &&str| {
+        let (package, inside) = path.rsplit_once("/src/").filter(|_| path.ends_with(".rs"))?;
+        inside.split_once('/').filter(|(inner, _)| *inner != "bin").map(|_| format!("{package}/src"))
+    };
+    let found: BTreeSet<String> = files.iter().filter_map(folder).collect();
+    let is_known = |folder: &String| [&NO_CIRCLES[..], &MAY_HAVE_CIRCLES].concat().contains(&&folder[..]);
+    found.into_iter().filter(|folder| !is_known(folder)).collect()
+}
+
 fn none(found: &[String]) -> Result<()> {
     if found.is_empty() { Ok(()) } else { bail!("{} found:\n{}", found.len(), found.join("\n")) }
 }
@@ -126,4 +141,27 @@ fn none(found: &[String]) -> Result<()> {
 #[cfg(test)]
 fn source(path: &str, text: &str) -> Source {
     Source { path: path.to_owned(), text: text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_of_several_folders_must_be_checked() {
+        let files = ["new/src/lib.rs", "new/src/a/mod.rs", "one/src/lib.rs", "tools/src/bin/a.rs", "kprof/src/a/b.rs"];
+        assert_eq!(unchecked(&files), ["new/src"]);
+    }
+
+    #[test]
+    fn files_of_every_kind_that_people_read_are_read() {
+        let root = run::root().join("target/tmp/guards");
+        std::fs::create_dir_all(&root).unwrap();
+        let names =
+            ["a.rs", "a.md", "a.sh", "a.toml", "a.mjs", "a.js", "a.css", "a.html", "a.py", "a.yml", "a.ld", "a.mk"];
+        let all = [&names[..], &["a.png", "a.case", "a"]].concat();
+        all.iter().for_each(|name| std::fs::write(root.join(name), "text").unwrap());
+        let read: Vec<String> = read(&root, &all).unwrap().into_iter().map(|source| source.path).collect();
+        assert_eq!(read, names);
+    }
 }
