@@ -175,16 +175,6 @@ pub fn tool(program: &str) -> Result<PathBuf> {
     built(program, &words, &run::root().join("target"), "bin")
 }
 
-/// As [`tool`], with these cargo features.
-///
-/// # Errors
-/// If it does not build.
-pub fn tool_with(program: &str, features: &str) -> Result<PathBuf> {
-    let folder = run::root().join("target/tools");
-    let words = ["build", "--quiet", "--package", program, "--bin", program, "--features", features];
-    built(program, &words, &folder, &features.replace(',', "-"))
-}
-
 /// Runs cargo, and gives a copy of the program that no later build takes away.
 fn built(program: &str, words: &[&str], folder: &Path, kept: &str) -> Result<PathBuf> {
     let tools = run::root().join("target/tools");

@@ -24,6 +24,8 @@ use profiles::Profile;
 
 /// The time limit of the script.
 const LIMIT: Duration = Duration::from_secs(1200);
+/// What the program must be compiled with.
+const FEATURES: &str = "kprof-fold/parquet,kprof-fold/otlp";
 /// How many profiles are generated.
 const PROFILES: u64 = 500;
 /// One profile of this many also has its hits of a point exported.
@@ -38,15 +40,18 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     if folder.exists() {
         std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
     }
-    let fold = build::tool_with("kprof-fold", "parquet,otlp")?;
+    let tools = root.join("target/tools");
+    let mut tests = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    // The packages of the host tests, so that their dependencies are not compiled again, and everything but the
+    // programs where the host tests have it (a cargo before 1.91 compiles all of it in this folder). The programs are
+    // in a folder of their own: in `target` another group's build, which has not these features, can replace the
+    // program between the compilation of this test and its run.
+    tests.args(["test", "--quiet"]).args(build::HOST).args(build::HOST_TESTS);
+    tests.args(["--features", FEATURES, "--test", "event_tables", "--target-dir"]).arg(&tools);
+    tests.env("CARGO_BUILD_BUILD_DIR", root.join("target")).current_dir(&root);
+    count_tests(&mut outcome, "tables and OpenTelemetry's profiles of events", &mut tests)?;
+    let fold = tools.join("debug/kprof-fold");
     (0..PROFILES).try_for_each(|number| make(&fold, &folder, number))?;
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut tests = Command::new(cargo);
-    // In the folder of the program with the same features. In `target` another group's build, which has not these
-    // features, can replace the program between the compilation of this test and its run.
-    tests.args(["test", "--quiet", "--package", "kprof-fold", "--features", "parquet,otlp", "--test", "event_tables"]);
-    tests.args(["--target-dir", "target/tools"]);
-    count_tests(&mut outcome, "tables and OpenTelemetry's profiles of events", tests.current_dir(&root))?;
     let java = tools::program("java", "default-jre-headless", context.install);
     for (engine, missing) in [("otlp", None), ("duckdb", None), ("spark", java.err())] {
         if let Some(reason) = missing {
