@@ -1,9 +1,9 @@
 //! Counts what the compiler is started for while a group runs: libraries, programs, tests, build scripts.
 //!
-//! In: the groups' processes. Out: a number for each, for the table. Cargo starts a copy of this program in place of the
-//! compiler, which adds a byte to a file and then becomes the compiler. (A script of a shell could not: it drops what
-//! cargo says in variables like `CARGO_BIN_EXE_kprof-fold`.) Cargo does not compile anything again because of it. Not
-//! counted is what Miri compiles, because it ignores such a program.
+//! In: the groups' processes. Out: a number for each, for the table. Cargo starts a copy of this program in place of
+//! the compiler, which adds a byte to a file and then becomes the compiler. (A script of a shell could not: it drops
+//! what cargo says in variables like `CARGO_BIN_EXE_kprof-fold`.) Cargo does not compile anything again because of it.
+//! Not counted is what Miri compiles, because it ignores such a program.
 
 use std::ffi::OsString;
 use std::fs;
@@ -39,7 +39,8 @@ pub fn become_compiler() -> Option<Error> {
     }))
 }
 
-/// Adds a byte to the file if the compiler compiles something. When cargo asks it questions, it names no crate, or this.
+/// Adds a byte to the file if the compiler compiles something. When cargo asks it questions, it names no crate, or
+/// this.
 fn count(compiler: &[OsString], file: Option<&Path>) -> Result<()> {
     let mut after = compiler.iter().skip_while(|word| *word != "--crate-name").skip(1);
     if let (Some(file), Some(name)) = (file, after.next())

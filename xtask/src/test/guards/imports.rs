@@ -218,7 +218,7 @@ fn tokens(text: &str) -> Vec<&str> {
                 2
             }
             first => {
-                found.extend(Some(&rest[..first.len_utf8()]).filter(|_| !first.is_whitespace()));
+                found.extend((!first.is_whitespace()).then_some(&rest[..first.len_utf8()]));
                 first.len_utf8()
             }
         };

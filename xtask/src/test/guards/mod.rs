@@ -19,8 +19,8 @@ use anyhow::{Context as _, Result, bail};
 use super::outcome::Outcome;
 use crate::run;
 
-/// The folders of sources whose imports must have no circle of more than one folder. Packages of a single folder need no
-/// check.
+/// The folders of sources whose imports must have no circle of more than one folder. Packages of a single folder need
+/// no check.
 const NO_CIRCLES: [&str; 11] = [
     "kernel-integration/ports/bare-virt/src",
     "kernel-integration/ports/redox/src",
