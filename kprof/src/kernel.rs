@@ -132,7 +132,8 @@ pub unsafe trait Kernel: Sync + 'static {
     /// `return_address` lies in. `None`: not known; the stack is truncated there.
     ///
     /// Runs in: NMI, for return addresses for which [`Kernel::is_entry_code`] returns `true`. `frame_pointer` is the
-    /// frame pointer of the function that the stub has called.
+    /// frame pointer of the function that the stub has called. It may be any value that the interrupted code kept in
+    /// that register, so this function reads no memory: it returns addresses.
     fn caller_entry_frame(&self, return_address: u64, frame_pointer: u64) -> Option<CallerEntryFrame> {
         let _ = (return_address, frame_pointer);
         None
@@ -303,15 +304,17 @@ pub enum EntryFrame {
     },
 }
 
-/// An entry frame found by [`Kernel::caller_entry_frame`].
+/// An entry frame found by [`Kernel::caller_entry_frame`]: two addresses, which kprof reads only if a declared stack
+/// contains the words there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallerEntryFrame {
     /// Interrupt, exception or syscall.
     pub marker: Marker,
     /// The address of the lowest of the words that the entry has saved, the interrupted program counter.
     pub saved_at: u64,
-    /// The interrupted code's frame pointer.
-    pub fp: u64,
+    /// The address of the word that holds the interrupted code's frame pointer. If the stub does not change the frame
+    /// pointer, the function that it has called saves it first: `frame_pointer`.
+    pub fp_at: u64,
 }
 
 /// Where a CPU is, in one word, for [`crate::Trigger::Published`].

@@ -74,14 +74,16 @@ impl Cursor {
         }
         let frame = self.0 & !STUB;
         // SAFETY: only `run_from` makes a `Cursor`: both words of the frame are aligned words of the range.
-        let [fp, address] =
-            [record::next_at(frame), record::return_at(frame)].map(|address| unsafe { memory.stack(address) });
-        let address = record::code_address(address);
-        let (stub, marker, saved_at, fp) = if self.0 & STUB != 0 {
+        let address = record::code_address(unsafe { memory.stack(record::return_at(frame)) });
+        let (stub, marker, saved_at, fp_at) = if self.0 & STUB != 0 {
             let entry = kernel.caller_entry_frame(address, frame)?;
-            (Some(address), word_of(entry.marker), entry.saved_at, entry.fp)
+            // The word with the frame pointer must lie between the stub's record and what the entry has saved.
+            if !(record::next_at(frame)..=entry.saved_at).contains(&entry.fp_at) || entry.fp_at & 7 != 0 {
+                return None;
+            }
+            (Some(address), word_of(entry.marker), entry.saved_at, entry.fp_at)
         } else if (FIRST_ENTRY..=SYSCALL).contains(&address) {
-            (None, address, record::saved_at(frame), fp)
+            (None, address, record::saved_at(frame), record::next_at(frame))
         } else {
             return None;
         };
@@ -91,8 +93,10 @@ impl Cursor {
         if saved_at < record::next_at(frame) || bounds.height(last_two) <= bounds.height(frame) {
             return None;
         }
-        // SAFETY: the check above shows that all of them are aligned words of the range.
+        // SAFETY: the checks above show that all of these are aligned words of the range.
         let pc = entry::user_pc(|offset| unsafe { memory.stack(saved_at.wrapping_add(offset)) })?;
+        // SAFETY: as above.
+        let fp = unsafe { memory.stack(fp_at) };
         Some(UserEntry { stub, marker, pc: user_word(pc), fp })
     }
 }

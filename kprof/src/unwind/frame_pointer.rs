@@ -127,10 +127,12 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     #[inline(never)]
     fn unmarked_entry(&self, address: u64, frame: u64) -> Stop {
         match self.kernel.caller_entry_frame(address, frame) {
-            Some(entry) => {
-                let saved = Saved::At { address: entry.saved_at, fp: entry.fp };
-                Stop::Entry { marker: word_of(entry.marker), saved }
-            }
+            Some(entry) => match self.word(&self.stack_of(entry.fp_at), entry.fp_at) {
+                Some(fp) => {
+                    Stop::Entry { marker: word_of(entry.marker), saved: Saved::At { address: entry.saved_at, fp } }
+                }
+                None => Stop::Truncated(TruncationReason::Range),
+            },
             None => Stop::Truncated(TruncationReason::Entry),
         }
     }

@@ -64,7 +64,7 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
 
     /// An aligned word of the range, which came from `stack_of`.
     #[inline(always)]
-    fn word(&self, range: &Range<u64>, address: u64) -> Option<u64> {
+    pub(super) fn word(&self, range: &Range<u64>, address: u64) -> Option<u64> {
         // SAFETY: `holds` confirms that this is an aligned word of the range, and the range came from `stack_of`.
         self.holds(range, address, 8).then(|| unsafe { self.memory.stack(address) })
     }

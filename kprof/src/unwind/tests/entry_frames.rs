@@ -136,7 +136,7 @@ fn a_kernel_without_marker_words_shows_its_borders_by_hook() {
     let mut machine = Machine::new(64);
     machine.frame(STACK + 80, STACK + 160, TEXT + 0x520);
     machine.hardware_frame(STACK + 240, 0x40_1000, 0x33, 0x7fff_0000);
-    let entry_frame = CallerEntryFrame { marker: Marker::Syscall, saved_at: STACK + 240, fp: 5 };
+    let entry_frame = CallerEntryFrame { marker: Marker::Syscall, saved_at: STACK + 240, fp_at: STACK + 80 };
     machine.entry_frame = Some((TEXT + 0x520, entry_frame));
     let (stack, _) = machine.walk(&registers(STACK + 16, STACK + 80));
     assert_eq!(stack, [TEXT + 0x520, Marker::Syscall.encode(), Marker::User.encode(), 0x40_1000]);
@@ -150,9 +150,23 @@ fn a_hardware_frame_that_the_kernel_does_not_place_inside_the_stack_is_not_read(
         let mut machine = Machine::new(64);
         machine.frame(frame, STACK + 160, TEXT + 0x520);
         machine.entry_frame =
-            Some((TEXT + 0x520, CallerEntryFrame { marker: Marker::Interrupt(33), saved_at, fp: 0x7fff_0010 }));
+            Some((TEXT + 0x520, CallerEntryFrame { marker: Marker::Interrupt(33), saved_at, fp_at: frame }));
         let (stack, _) = machine.walk(&registers(frame, frame));
         assert_eq!(stack, [TEXT + 0x520, INTERRUPT, truncated(TruncationReason::Range)], "{saved_at:#x}");
+    }
+}
+
+#[test]
+fn a_frame_pointer_that_the_kernel_does_not_place_inside_the_stack_is_not_read() {
+    let end = STACK + 64 * 8;
+    for fp_at in [STACK + 84, end - 4, end, end + 8, 0, 4, u64::MAX - 7, STACK - 8] {
+        let mut machine = Machine::new(64);
+        machine.frame(STACK + 80, STACK + 160, TEXT + 0x520);
+        machine.hardware_frame(STACK + 240, 0x40_1000, 0x33, 0x7fff_0000);
+        let entry_frame = CallerEntryFrame { marker: Marker::Syscall, saved_at: STACK + 240, fp_at };
+        machine.entry_frame = Some((TEXT + 0x520, entry_frame));
+        let (stack, _) = machine.walk(&registers(STACK + 16, STACK + 80));
+        assert_eq!(stack, [TEXT + 0x520, truncated(TruncationReason::Range)], "{fp_at:#x}");
     }
 }
 
@@ -177,7 +191,7 @@ fn after_every_entry_from_user_code_the_depth_counts_the_same_frames() {
         machine.frame(at(before), 0x7fff_0010, if has_marker { syscall } else { TEXT + 0x520 });
         let saved_at = at(before) + 16;
         machine.hardware_frame(saved_at, 0x40_1000, 0x33, 0x7fff_0000);
-        let entry = CallerEntryFrame { marker: Marker::Syscall, saved_at, fp: 0x7fff_0010 };
+        let entry = CallerEntryFrame { marker: Marker::Syscall, saved_at, fp_at: at(before) };
         machine.entry_frame = Some((TEXT + 0x520, entry));
         let stub = (!has_marker).then_some(TEXT + 0x520);
         let mut frames = vec![TEXT + 0x200; before as usize];
@@ -247,7 +261,7 @@ fn a_forged_user_instruction_at_an_entry_is_nowhere() {
         machine.frame(STACK + 80, STACK + 200, TEXT + 0x520);
         machine.entry_frame = Some((
             TEXT + 0x520,
-            CallerEntryFrame { marker: Marker::Exception(14), saved_at: STACK + 216, fp: 0x7fff_0010 },
+            CallerEntryFrame { marker: Marker::Exception(14), saved_at: STACK + 216, fp_at: STACK + 200 },
         ));
         assert_eq!(machine.walk(&at).0, [TEXT + 0x520, fault, user, 0], "{forged:#x}");
         // And inside a stub, where the kernel tells where the frame is.

@@ -161,14 +161,12 @@ unsafe impl Kernel for Port {
         frame_pointer: u64,
     ) -> Option<CallerEntryFrame> {
         let entry = entries::find(return_address)?;
-        // SAFETY: the unwinder has found this word inside a stack. The stub does not change RBP, so
-        // the Rust function that it calls saves the interrupted one.
-        let rbp = unsafe { (frame_pointer as *const u64).read_volatile() };
         let saved_at = frame_pointer.wrapping_add(16).wrapping_add(entry.rip_above);
         Some(CallerEntryFrame {
             marker: entry.marker,
             saved_at,
-            fp: rbp,
+            // The stub does not change RBP, so the Rust function that it calls saves the interrupted one.
+            fp_at: frame_pointer,
         })
     }
 
