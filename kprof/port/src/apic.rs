@@ -7,12 +7,12 @@
 //! The sequences of both modes are tested on recorded registers, and commands of both are sent in QEMU (x2APIC by the
 //! scenario `x2apic` of the test kernel, which needs QEMU 9.0).
 
-use crate::command::Command;
+use crate::command::{Command, FIRST_VECTOR, Start, Word};
 use x86_64::instructions::interrupts;
 use x86_64::registers::model_specific::Msr;
 
 /// Offsets of registers in xAPIC mode; in x2APIC mode a register is MSR `0x800 + offset / 16`.
-pub mod register {
+pub(crate) mod register {
     /// This CPU's id; in xAPIC mode it is in the highest 8 bits.
     pub const ID: u16 = 0x20;
     /// End of interrupt.
@@ -39,6 +39,8 @@ const X2APIC_MODE: u64 = 1 << 10;
 const FIRST_X2APIC_MSR: u32 = 0x800;
 /// Set in xAPIC mode while the last command has not been delivered.
 const DELIVERY_PENDING: u32 = 1 << 12;
+/// How often a command looks whether the one before it has been delivered. A look takes a microsecond under KVM.
+const MAX_LOOKS: u32 = 100_000;
 
 /// Access to the registers. Tests have an implementation that records each access.
 pub trait Registers {
@@ -128,7 +130,7 @@ impl<R: Registers> LocalApic<R> {
     }
 
     /// Reads a register of this CPU.
-    pub fn read(&self, offset: u16) -> u32 {
+    pub(crate) fn read(&self, offset: u16) -> u32 {
         if self.is_x2apic {
             self.registers.read_msr(FIRST_X2APIC_MSR + u32::from(offset >> 4)) as u32
         } else {
@@ -137,7 +139,7 @@ impl<R: Registers> LocalApic<R> {
     }
 
     /// Writes a register of this CPU. Not for the command register: see [`LocalApic::send`].
-    pub fn write(&self, offset: u16, value: u32) {
+    pub(crate) fn write(&self, offset: u16, value: u32) {
         if self.is_x2apic {
             self.registers.write_msr(FIRST_X2APIC_MSR + u32::from(offset >> 4), value.into());
         } else {
@@ -146,7 +148,11 @@ impl<R: Registers> LocalApic<R> {
     }
 
     /// Enables this CPU's APIC. `spurious` is the vector for interrupts that were withdrawn.
+    ///
+    /// # Panics
+    /// If `spurious` is the vector of an exception.
     pub fn turn_on(&self, spurious: u8) {
+        assert!(spurious >= FIRST_VECTOR, "{spurious} is the vector of an exception");
         self.write(register::SPURIOUS, 1 << 8 | u32::from(spurious));
     }
 
@@ -161,32 +167,53 @@ impl<R: Registers> LocalApic<R> {
         self.write(register::EOI, 0);
     }
 
-    /// Sends a command to the CPU with this APIC id. Returns false if the id cannot be addressed: in xAPIC mode ids
-    /// have 8 bits.
+    /// Sends a command to the CPU with this APIC id. Returns false, with nothing sent, if the id cannot be addressed (in
+    /// xAPIC mode ids have 8 bits), if the vector is that of an exception, or if the APIC does not get rid of the
+    /// command before it within 100 000 looks.
     ///
     /// Runs in: ordinary code. In xAPIC mode two registers are written one after the other, with interrupts disabled.
-    /// An NMI handler that sends commands itself could still come between the two writes.
+    /// An NMI handler that sends commands itself could still come between the two writes. While it waits for the
+    /// command before, interrupts are as they were.
     pub fn send(&self, id: u32, command: Command) -> bool {
+        command.word().is_some_and(|word| self.send_word(id, word))
+    }
+
+    /// Sends a command that starts the CPU with this APIC id. Returns false as [`LocalApic::send`].
+    ///
+    /// # Safety
+    /// That CPU runs nothing of the kernel. With [`Start::StartUp`] there is code at that page which may run on it.
+    pub unsafe fn start(&self, id: u32, command: Start) -> bool {
+        self.send_word(id, command.word())
+    }
+
+    fn send_word(&self, id: u32, command: Word) -> bool {
         if self.is_x2apic {
             self.registers.fence();
             self.registers.write_msr(FIRST_X2APIC_MSR + u32::from(register::COMMAND >> 4), command.x2apic(id));
             return true;
         }
         let Some((high, low)) = command.xapic(id) else { return false };
-        self.without_interrupts(|| {
-            while self.registers.read(register::COMMAND) & DELIVERY_PENDING != 0 {
-                core::hint::spin_loop();
+        let attempt = || {
+            if self.registers.read(register::COMMAND) & DELIVERY_PENDING != 0 {
+                return false;
             }
             self.registers.write(register::COMMAND_HIGH, high);
             self.registers.write(register::COMMAND, low);
-        });
-        true
+            true
+        };
+        (0..MAX_LOOKS).any(|_| {
+            let is_sent = without_interrupts(attempt);
+            if !is_sent {
+                core::hint::spin_loop();
+            }
+            is_sent
+        })
     }
+}
 
-    /// Host tests run in user mode, where interrupts cannot be disabled.
-    fn without_interrupts(&self, work: impl FnOnce()) {
-        if cfg!(test) { work() } else { interrupts::without_interrupts(work) }
-    }
+/// Host tests run in user mode, where interrupts cannot be disabled.
+fn without_interrupts<T>(work: impl FnOnce() -> T) -> T {
+    if cfg!(test) { work() } else { interrupts::without_interrupts(work) }
 }
 
 #[cfg(test)]
@@ -203,6 +230,22 @@ mod tests {
             registers.taken(),
             [Read(0x300), Read(0x300), Read(0x300), Write(0x310, 0x0200_0000), Write(0x300, 0x4400)]
         );
+    }
+
+    #[test]
+    fn a_command_that_is_never_delivered_does_not_hold_up_the_next_one_for_ever() {
+        let registers = Recorded::xapic();
+        registers.answer(register::COMMAND, &vec![DELIVERY_PENDING; MAX_LOOKS as usize]);
+        assert!(!LocalApic::with(&registers).send(2, Command::Nmi));
+        assert!(registers.taken().iter().all(|access| *access == Read(0x300)), "nothing is written");
+    }
+
+    #[test]
+    fn a_cpu_is_started_by_a_command_of_its_own() {
+        let registers = Recorded::x2apic();
+        // SAFETY: recorded registers reach no CPU.
+        assert!(unsafe { LocalApic::with(&registers).start(2, Start::StartUp(8)) });
+        assert_eq!(registers.taken(), [Fence, WriteMsr(0x830, 0x2_0000_4608)]);
     }
 
     #[test]

@@ -18,6 +18,7 @@
 //! `Profiler::check` says how long a sleep takes.
 
 use crate::apic::{Hardware, LocalApic, Registers, register};
+use crate::command::FIRST_VECTOR;
 use kprof::Clock;
 use x86_64::instructions::interrupts;
 
@@ -56,9 +57,13 @@ pub struct Timer<R = Hardware> {
 }
 
 impl<R: Registers> Timer<R> {
-    /// Takes this CPU's timer. It counts `hz` per second ([`crate::calibrate`]), and its interrupts have `vector` (16
-    /// or greater). It is stopped until the first call of `start_ns` or `sleep_ns`.
+    /// Takes this CPU's timer. It counts `hz` per second ([`crate::calibrate`]), and its interrupts have `vector`. It is
+    /// stopped until the first call of `start_ns` or `sleep_ns`.
+    ///
+    /// # Panics
+    /// If `vector` is that of an exception (below 32).
     pub fn take(apic: LocalApic<R>, vector: u8, hz: u64, sleep: Sleep) -> Self {
+        assert!(vector >= FIRST_VECTOR, "{vector} is the vector of an exception");
         let mode = if sleep == Sleep::Sliced { PERIODIC } else { 0 };
         apic.write(register::INITIAL_COUNT, 0);
         apic.write(register::DIVIDE, DIVIDE_BY_ONE);

@@ -56,7 +56,10 @@ pub const fn base(low: u64, high: u64) -> Option<u64> {
 ///
 /// # Errors
 /// [`NoTss`] says what was found instead.
-pub fn find() -> Result<u64, NoTss> {
+///
+/// # Safety
+/// This is kernel code. This CPU's descriptor table is mapped where it was loaded from.
+pub unsafe fn find() -> Result<u64, NoTss> {
     let (table, selector) = (sgdt(), selector());
     if selector & !7 == 0 {
         return Err(NoTss::NotLoaded);
@@ -65,8 +68,7 @@ pub fn find() -> Result<u64, NoTss> {
         return Err(NoTss::Outside(selector));
     }
     let place = (table.base.as_u64() + u64::from(selector & !7)) as *const u64;
-    // SAFETY: the processor reads the table whenever a segment is loaded, so it is mapped, and 16 bytes from there on
-    // are within its limit.
+    // SAFETY: the caller promises that the table is mapped, and 16 bytes from there on are within its limit.
     let [low, high] = [0, 1].map(|word| unsafe { place.add(word).read_unaligned() });
     base(low, high).ok_or(NoTss::NotTss(selector))
 }
@@ -81,8 +83,11 @@ fn place(tss: u64, ist: u8) -> *mut u64 {
 ///
 /// # Errors
 /// [`NoTss`]: this CPU has no task state segment.
-pub fn stack(ist: u8) -> Result<u64, NoTss> {
-    // SAFETY: the processor reads the segment at interrupts, so it is mapped. The word is not aligned.
+///
+/// # Safety
+/// As of [`find`], and the segment is mapped too.
+pub unsafe fn stack(ist: u8) -> Result<u64, NoTss> {
+    // SAFETY: the caller's promise. The word is not aligned.
     Ok(unsafe { place(find()?, ist).read_unaligned() })
 }
 
@@ -93,7 +98,7 @@ pub fn stack(ist: u8) -> Result<u64, NoTss> {
 ///
 /// # Safety
 /// `end` is a multiple of 16, and below it is a stack that is mapped, large enough for the handlers that use it, and
-/// used by nothing else and by no other CPU. The segment is mapped writable, and no interrupt that uses this entry
+/// used by nothing else and by no other CPU. As of [`find`]; the segment is mapped writable, and no interrupt that uses this entry
 /// comes during this call.
 pub unsafe fn set_stack(ist: u8, end: u64) -> Result<(), NoTss> {
     // SAFETY: the segment of this CPU, found by its own registers; the caller promises the rest.

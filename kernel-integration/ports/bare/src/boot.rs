@@ -5,7 +5,7 @@
 use core::arch::global_asm;
 
 use crate::machine;
-use kprof_port::command::Command;
+use kprof_port::command::Start;
 use x86_64::instructions::port::Port;
 
 global_asm!(
@@ -64,8 +64,9 @@ pub fn start_others() -> usize {
     // One after the other, because a CPU's number is how many started before it. It waits for CPU 0 in `begin`.
     (1..machine::MAX_CPUS.min(u16::from_le_bytes(told).into())).all(|cpu| {
         // INIT, then SIPI twice, because the first one may be lost. A CPU that has already started ignores it.
-        for command in [Command::Init, Command::StartUp(8), Command::StartUp(8)] {
-            machine::APIC.send(cpu as u32, command);
+        for command in [Start::Init, Start::StartUp(8), Start::StartUp(8)] {
+            // SAFETY: that CPU runs nothing yet; the trampoline is at page 8.
+            unsafe { machine::APIC.start(cpu as u32, command) };
             machine::wait_ns(10_000_000);
         }
         (0..60_000).any(|_| cpus() > cpu || (machine::wait_ns(1_000_000), false).1)
