@@ -3,7 +3,9 @@
 //! In: the events of `heap.alloc` and `heap.free`. Out: for each stack how many allocations and bytes its recorded
 //! allocations stand for, and those of them that have no free. A free has the number of the allocation that it ends.
 //! It may be in the file before its allocation, because each CPU has a stream of its own. What an allocation stands
-//! for follows from how it was chosen (see `events`); nothing is scaled beyond that.
+//! for follows from how it was chosen (see `events`); nothing is scaled beyond that. While `heap.free` is off nobody
+//! knows what is freed, so of allocations that were recorded before it is not known whether they still exist: they are
+//! counted by themselves, and shown nowhere as not freed.
 
 use crate::amount::factor;
 use crate::read::consumer::{Consumer, Recorded, Sample};
@@ -11,7 +13,7 @@ use crate::read::escape::unescape;
 use crate::select::Select;
 use crate::stacks::StackId;
 use crate::tally::{By, Count};
-use kprof_format::memory::{ALLOC, FREE};
+use kprof_format::memory::{ALLOC, FREE, time_of};
 use kprof_format::point::PointState;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -30,6 +32,8 @@ pub struct HeapTally {
     /// The names of the tasks, unescaped.
     pub tasks: Vec<String>,
     task_numbers: HashMap<Vec<u8>, u32>,
+    /// The newest time of each boot in which frees were watched without a gap.
+    times: BTreeMap<usize, u64>,
     /// The time of the last event of each boot.
     ends: BTreeMap<usize, u64>,
     /// The mean distance of the last allocation that was chosen by weight.
@@ -83,19 +87,30 @@ impl HeapTally {
     /// A tally of the allocations that `select` asks for.
     pub fn new(select: Select, by: By) -> Self {
         let (live, freed, all, ends) = Default::default();
-        let (tasks, task_numbers) = Default::default();
-        Self { select, by, live, freed, all, tasks, task_numbers, ends, mean_bytes: None }
+        let (tasks, task_numbers, times) = Default::default();
+        Self { select, by, live, freed, all, tasks, task_numbers, times, ends, mean_bytes: None }
     }
 
-    /// How many recorded allocations have no free.
+    /// The recorded allocations without a free. Their frees were watched up to now, or were not (`is_watched`).
+    fn without_free(&self, is_watched: bool) -> impl Iterator<Item = (&Number, &Made)> {
+        let newest = |boot: &usize| self.times.get(boot).copied().unwrap_or(0);
+        self.live.iter().filter(move |((boot, number), _)| (time_of(*number) == newest(boot)) == is_watched)
+    }
+
+    /// How many recorded allocations were not freed.
     pub fn live(&self) -> usize {
-        self.live.len()
+        self.without_free(true).count()
+    }
+
+    /// Of how many recorded allocations it is not known whether they were freed.
+    pub fn unknown(&self) -> usize {
+        self.without_free(false).count()
     }
 
     /// What all of these stand for.
     pub fn live_estimate(&self) -> Estimate {
         let mut sum = Estimate::default();
-        self.live.values().for_each(|made| sum.add(made.estimate));
+        self.without_free(true).for_each(|(_, made)| sum.add(made.estimate));
         sum
     }
 
@@ -120,7 +135,7 @@ impl HeapTally {
 
     /// Each allocation that was not freed: its stack, its group, for what it stands.
     pub fn unfreed(&self, tsc_hz: Option<f64>) -> impl Iterator<Item = (StackId, String, Estimate)> {
-        self.live.iter().map(move |((boot, _), made)| {
+        self.without_free(true).map(move |((boot, _), made)| {
             let group = match self.by {
                 By::Age => age(self.ends.get(boot).map_or(0, |end| end.saturating_sub(made.tsc)), tsc_hz).to_owned(),
                 By::Cpu => format!("CPU {}", made.cpu),
@@ -133,7 +148,7 @@ impl HeapTally {
 
     /// The allocations that were not freed, by boot and time, each with the index of its boot.
     pub fn made(&self) -> Vec<(usize, Made)> {
-        let mut all: Vec<_> = self.live.iter().collect();
+        let mut all: Vec<_> = self.without_free(true).collect();
         all.sort_by_key(|((boot, number), made)| (*boot, made.tsc, *number));
         all.into_iter().map(|((boot, _), made)| (*boot, *made)).collect()
     }
@@ -142,7 +157,7 @@ impl HeapTally {
     pub fn by_stack(&self) -> BTreeMap<StackId, (Estimate, Estimate)> {
         let mut rows: BTreeMap<_, _> =
             self.all.iter().map(|(stack, all)| (*stack, (*all, Estimate::default()))).collect();
-        for made in self.live.values() {
+        for (_, made) in self.without_free(true) {
             rows.entry(made.stack).or_default().1.add(made.estimate);
         }
         rows
@@ -197,6 +212,10 @@ impl Consumer for HeapTally {
         let end = self.ends.entry(recorded.boot).or_default();
         *end = (*end).max(event.tsc);
         let (name, Some(number)) = (event.point.to_string(), event.arguments.as_slice().first()) else { return };
+        if name == ALLOC || name == FREE {
+            let newest = self.times.entry(recorded.boot).or_default();
+            *newest = (*newest).max(time_of(*number));
+        }
         let number = (recorded.boot, *number);
         if name == ALLOC {
             self.allocated(number, recorded);
@@ -254,6 +273,24 @@ mod tests {
         let rows = tally.by_stack();
         assert_eq!((rows[&1].0.bytes, rows[&1].1.bytes), (200.0, 100.0));
         assert_eq!((rows[&2].0.allocations, rows[&2].1.allocations), (2.0, 1.0));
+    }
+
+    #[test]
+    fn what_was_made_before_frees_were_not_watched_is_unknown_and_not_live() {
+        let tally = tally(
+            By::None,
+            &[
+                (1, "!heap.alloc dd 1 5 100 1,1000 a"),
+                (1, "!heap.alloc dd 1 6 40 1000000000001,1000 a"),
+                // Of another CPU, later in the file.
+                (1, "!heap.alloc dd 2 4 7 2,2000 a"),
+                (1, "!heap.alloc dd 2 4 8 3,3000 a"),
+                (9, "!heap.free dd 2 5 8 3,3000 a"),
+            ],
+        );
+        assert_eq!((tally.live(), tally.unknown(), counts(&tally, false)), (1, 2, vec![(1, 40, String::new())]));
+        assert_eq!((tally.live_estimate().bytes, tally.made().len()), (40.0, 1));
+        assert_eq!(tally.by_stack()[&1].1.bytes, 40.0);
     }
 
     #[test]

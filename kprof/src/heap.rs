@@ -46,10 +46,14 @@ impl<A, K: Kernel> Alloc<A, K> {
     /// ([`Profiler::register_points`]), before or after.
     ///
     /// # Errors
-    /// [`RegisterError`]: there is another heap, or the memory cannot be used. Nothing is counted then.
+    /// [`RegisterError`]: [`Profiler::init`] has not succeeded yet, there is a heap already, or the memory cannot be
+    /// used. Nothing has changed then.
     pub fn register(&'static self, samples: impl FnOnce() -> &'static [AllocSample]) -> Result<(), RegisterError> {
-        HEAP.set(&self.heap, samples())?;
         let shared = &self.profiler.instance.shared;
+        if shared.slots().is_empty() {
+            return Err(RegisterError::NoSlot(0));
+        }
+        HEAP.set(&self.heap, samples(), shared.slots())?;
         for counted in [self.heap.allocs(), self.heap.frees()] {
             POINTS.list(&counted.point);
             shared.note_point(&counted.point);
@@ -206,21 +210,21 @@ fn allocated<K: Kernel>(instance: &'static Instance<K>, block: Block, frame: u64
     let word = point.state_word();
     // Off so that the countdown is that of this CPU all the time.
     let interrupts = interrupts::off();
-    let fast = heap.allocs().place(instance.kernel.cpu());
     match (place(instance, point.offset()), PointState::decode(word)) {
         (_, Some(PointState::Off) | None) => {}
         (None, _) => point.lose(block.bytes),
+        (Some(place), _) if heap.count_alloc_beyond(place, block.bytes) => {}
         (Some(place), Some(PointState::Count)) => {
             place.count(block.bytes);
             place.asked.distance().choose_none(word);
-            heap.counted_down(fast, place, word);
+            heap.counted_down(place, word);
         }
         (Some(place), Some(state)) => {
             if matches!(state, PointState::ByWeight(_)) {
-                Heap::count_up(fast, place, block.bytes);
+                Heap::count_up(place, block.bytes);
             }
             record(instance, heap, block, word, frame);
-            heap.counted_down(fast, place, word);
+            heap.counted_down(place, word);
         }
     }
     interrupts::restore(interrupts);
@@ -249,6 +253,9 @@ fn free<K: Kernel>(instance: &'static Instance<K>, block: Block, sample: Option<
         Some(Sample { number, state }) if heap.is_tracking() => {
             instance.record(point, block.bytes, &[number, block.address], state, frame, Direct);
         }
-        _ => heap.count_free(instance.kernel.cpu(), block.bytes),
+        _ => match place(instance, point.offset()) {
+            Some(place) => place.count_without_histogram(block.bytes),
+            None => point.lose(block.bytes),
+        },
     }
 }

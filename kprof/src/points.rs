@@ -127,16 +127,15 @@ pub(crate) fn register(
     memory: impl FnOnce() -> &'static [PointCounts],
 ) -> Result<(), RegisterError> {
     let slot = shared.slots().get(cpu).ok_or(RegisterError::NoSlot(cpu))?;
-    // Held so that two callers cannot set the memory of one CPU.
-    let _only_taker = shared.points_taker.lock();
-    if slot.sampler.points.is_set() {
-        return Err(RegisterError::Twice(cpu));
-    }
+    // No lock: `memory` is the kernel's, and may take its time.
+    let Some(installing) = slot.sampler.points.begin() else { return Err(RegisterError::Twice(cpu)) };
     let memory = memory();
-    if !memory.iter().all(|place| place.take_memory()) {
+    let taken = memory.iter().take_while(|place| place.take_memory()).count();
+    if taken < memory.len() {
+        memory.iter().take(taken).for_each(|place| place.give_back());
         return Err(RegisterError::PointsTaken(cpu));
     }
-    slot.sampler.points.set(memory);
+    installing.set(memory);
     #[cfg(feature = "heap")]
     shared.give_heap_places();
     Ok(())

@@ -166,6 +166,67 @@ fn every_recorded_allocation_has_its_free_and_no_other_free_has_a_record() {
 }
 
 #[test]
+fn frees_of_recorded_allocations_are_recorded_while_the_heap_is_only_counted() {
+    let _alone = alone();
+    let reader = reader("event heap.* record");
+    let blocks: Vec<_> = (0..10).map(|_| allocate(48)).collect();
+    reader.ctl.write(b"event heap.* count").unwrap();
+    let unrecorded = allocate(48);
+    blocks.into_iter().for_each(|block| free(block, 48));
+    free(unrecorded, 48);
+    reader.ctl.write(b"event heap.* record").unwrap();
+    let read = reader.read();
+    assert_eq!(events(&read, true), events(&read, false));
+    assert_eq!(events(&read, true).len(), 10);
+}
+
+#[test]
+fn what_is_recorded_after_frees_were_not_watched_has_a_number_of_another_time() {
+    use kprof::format::memory::time_of;
+    let _alone = alone();
+    let reader = reader("event heap.* record");
+    let old = allocate(48);
+    reader.ctl.write(b"event heap.* off").unwrap();
+    free(old, 48);
+    reader.ctl.write(b"event heap.* record").unwrap();
+    free(allocate(48), 48);
+    let read = reader.read();
+    let times: Vec<u64> = events(&read, false).iter().map(|(number, ..)| time_of(*number)).collect();
+    assert!(times.len() == 2 && times[0] < times[1], "{times:?}");
+    assert_eq!(events(&read, true), events(&read, false)[1..]);
+}
+
+#[test]
+fn an_enormous_allocation_that_is_refused_does_not_end_the_choice_of_others() {
+    let _alone = alone();
+    // Each one of 1000 is chosen, except once in e^1000 runs.
+    for enormous in [1 << 62, isize::MAX as usize - 7] {
+        let reader = reader("event heap.* by-weight 1");
+        REFUSES.store(true, Ordering::Relaxed);
+        assert!(allocate(enormous).is_null());
+        REFUSES.store(false, Ordering::Relaxed);
+        (0..10).for_each(|_| free(allocate(1000), 1000));
+        assert_eq!(events(&reader.read(), true).len(), 10);
+        reader.accounts(&PROFILER);
+    }
+}
+
+#[test]
+fn a_second_heap_and_a_second_call_of_register_are_refused_and_change_nothing() {
+    let _alone = alone();
+    let reader = reader("event heap.* record");
+    let blocks: Vec<_> = (0..10).map(|_| allocate(48)).collect();
+    let other: &'static [AllocSample] = Vec::leak((0..4096).map(|_| AllocSample::new()).collect());
+    assert_eq!(HEAP.register(|| other), Err(RegisterError::HeapTwice));
+    blocks.into_iter().for_each(|block| free(block, 48));
+    let read = reader.read();
+    assert_eq!(events(&read, true), events(&read, false));
+    static EARLY: Profiler<ArrayKernel> = Profiler::new(ArrayKernel);
+    static BEFORE_INIT: Alloc<Inner, ArrayKernel> = Alloc::new(Inner, &EARLY);
+    assert_eq!(BEFORE_INIT.register(|| &SAMPLES), Err(RegisterError::NoSlot(0)));
+}
+
+#[test]
 fn allocations_that_cannot_be_remembered_are_lost_with_their_bytes() {
     let _alone = alone();
     // By weight 1 chooses each allocation of 64 bytes, and by weight 2^40 none.

@@ -127,6 +127,12 @@ pub(super) fn account_of_live(tally: &HeapTally, allocs: &Point, frees: &Point) 
     if !has_frees(frees) {
         text += "; no free is recorded: either there was none, or heap.free was not recorded";
     }
+    if tally.unknown() > 0 {
+        text += &format!(
+            "; {} recorded allocations are not known to be freed or not, and not shown: heap.free was off after them",
+            tally.unknown()
+        );
+    }
     if is_doubtful(allocs, frees) {
         text += &format!(
             "; {} allocations and {} frees were lost (an allocation whose free was lost counts as not freed)",

@@ -49,6 +49,11 @@ impl PointCounts {
         !self.is_taken.swap(true, Ordering::AcqRel)
     }
 
+    /// Gives the memory back, which nobody has counted in.
+    pub(crate) fn give_back(&self) {
+        self.is_taken.store(false, Ordering::Release);
+    }
+
     /// Counts one hit for which no record is asked.
     #[inline(always)]
     pub(crate) fn count(&self, weight: u64) {

@@ -3,7 +3,7 @@
 //! In: the kernel's memory, once. Out: the place of a point. Runs in: any but NMI.
 
 use super::counts::PointCounts;
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use core::{hint, ptr};
 
 /// One CPU's places.
@@ -11,18 +11,42 @@ pub(crate) struct PointMemory {
     first: AtomicPtr<PointCounts>,
     /// The length in bytes; 0 until there is memory.
     bytes: AtomicUsize,
+    /// Somebody installs the memory, or it is installed.
+    is_begun: AtomicBool,
+}
+
+/// The right to install a CPU's memory, once. Dropped without [`Installing::set`], it can be begun again.
+pub(crate) struct Installing<'a>(&'a PointMemory);
+
+impl Drop for Installing<'_> {
+    fn drop(&mut self) {
+        if !self.0.is_set() {
+            self.0.is_begun.store(false, Ordering::Release);
+        }
+    }
+}
+
+impl Installing<'_> {
+    /// Sets the memory.
+    pub(crate) fn set(self, places: &'static [PointCounts]) {
+        self.0.first.store(places.as_ptr().cast_mut(), Ordering::Relaxed);
+        // Release: whoever sees the length sees the memory.
+        self.0.bytes.store(size_of_val(places), Ordering::Release);
+    }
 }
 
 impl PointMemory {
     pub(crate) const fn new() -> Self {
-        Self { first: AtomicPtr::new(ptr::dangling_mut()), bytes: AtomicUsize::new(0) }
+        Self {
+            first: AtomicPtr::new(ptr::dangling_mut()),
+            bytes: AtomicUsize::new(0),
+            is_begun: AtomicBool::new(false),
+        }
     }
 
-    /// Sets the memory. Only one caller at a time, and once.
-    pub(crate) fn set(&self, places: &'static [PointCounts]) {
-        self.first.store(places.as_ptr().cast_mut(), Ordering::Relaxed);
-        // Release: whoever sees the length sees the memory.
-        self.bytes.store(size_of_val(places), Ordering::Release);
+    /// Begins to install the memory. `None` if there is memory, or somebody else installs it.
+    pub(crate) fn begin(&self) -> Option<Installing<'_>> {
+        (!self.is_begun.swap(true, Ordering::AcqRel)).then(|| Installing(self))
     }
 
     /// Whether there is memory.
@@ -99,7 +123,10 @@ mod tests {
         let places: &'static [PointCounts] = Vec::leak((0..3).map(|_| PointCounts::new()).collect());
         let (memory, cell) = (PointMemory::new(), OffsetCell::new());
         assert!(!memory.is_set() && memory.get(cell.get()).is_none());
-        memory.set(places);
+        drop(memory.begin());
+        let installing = memory.begin().expect("the first one has given up");
+        assert!(memory.begin().is_none());
+        installing.set(places);
         assert!(memory.is_set() && memory.get(cell.get()).is_none());
         for (number, place) in places.iter().enumerate() {
             cell.set_number(number);
@@ -110,5 +137,6 @@ mod tests {
             cell.set_number(number);
             assert!(memory.get(cell.get()).is_none());
         });
+        assert!(memory.begin().is_none(), "it is set once");
     }
 }

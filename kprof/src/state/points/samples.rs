@@ -11,8 +11,7 @@
 //! kernel that frees an address twice at the same time has one free recorded.) If all these places are taken, or the
 //! byte of the filter is at its end, the allocation is not added: its record is lost, and counted as lost.
 
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use core::{ptr, slice};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// The hashes of addresses, as bits. Miri takes minutes for the tests of a filter of thousands of atomic bytes.
 const HASH_BITS: u32 = if cfg!(miri) { 6 } else { 13 };
@@ -72,8 +71,8 @@ impl Freed {
 /// The table and its filter.
 pub(crate) struct Samples {
     filter: [AtomicU8; 1 << HASH_BITS],
-    places: AtomicPtr<AllocSample>,
-    count: AtomicUsize,
+    /// The kernel's memory, set once.
+    places: spin::Once<&'static [AllocSample]>,
     /// Allocations with a smaller number are forgotten: frees were not watched for some time since.
     first: AtomicU64,
 }
@@ -88,21 +87,20 @@ impl Samples {
     pub(crate) const fn new() -> Self {
         Self {
             filter: [const { AtomicU8::new(OFF) }; 1 << HASH_BITS],
-            places: AtomicPtr::new(ptr::dangling_mut()),
-            count: AtomicUsize::new(0),
+            places: spin::Once::new(),
             first: AtomicU64::new(0),
         }
     }
 
-    /// Sets the memory, once. `false` if its length is not a power of two of at least 64.
-    pub(crate) fn set(&self, places: &'static [AllocSample]) -> bool {
-        let is_usable = places.len().is_power_of_two() && places.len() >= MIN_PLACES;
-        if is_usable {
-            self.places.store(places.as_ptr().cast_mut(), Ordering::Relaxed);
-            // Release: whoever sees the length sees the memory.
-            self.count.store(places.len(), Ordering::Release);
-        }
-        is_usable
+    /// Whether memory of this length can be used: a power of two of at least 64.
+    pub(crate) fn is_usable(places: &[AllocSample]) -> bool {
+        places.len().is_power_of_two() && places.len() >= MIN_PLACES
+    }
+
+    /// Sets the memory, which is usable. Only the first call does anything: recorded allocations are found in the table
+    /// in which they were put.
+    pub(crate) fn set(&self, places: &'static [AllocSample]) {
+        self.places.call_once(|| places);
     }
 
     /// Forgets all allocations with a smaller number than this.
@@ -120,6 +118,11 @@ impl Samples {
         }
     }
 
+    /// Lets every free ask for more than a count: for a machine with many CPUs. Called once.
+    pub(crate) fn ask_for_each(&self) {
+        self.filter.iter().for_each(|byte| _ = byte.fetch_add(1, Ordering::Relaxed));
+    }
+
     /// What must be done for a free. Never `is_only_counted` if the allocation has a record.
     #[inline(always)]
     pub(crate) fn ask(&self, address: u64) -> Freed {
@@ -129,10 +132,8 @@ impl Samples {
 
     /// The places in which an address may be.
     fn places_of(&self, address: u64) -> impl Iterator<Item = &'static AllocSample> {
-        let count = self.count.load(Ordering::Acquire);
-        // SAFETY: `set` stores the address of a `'static` slice before its length. Until then the length is 0, for
-        // which a dangling pointer is enough. The places are only shared.
-        let places = unsafe { slice::from_raw_parts(self.places.load(Ordering::Relaxed), count) };
+        let places = self.places.get().copied().unwrap_or(&[]);
+        let count = places.len();
         let first = hash(address).wrapping_mul(count) >> HASH_BITS;
         (0..SEARCHED).filter_map(move |step| places.get(first.wrapping_add(step) & count.wrapping_sub(1)))
     }
@@ -216,7 +217,7 @@ mod tests {
 
     fn samples(places: usize) -> Samples {
         let samples = Samples::new();
-        assert!(samples.set(Vec::leak((0..places).map(|_| AllocSample::new()).collect())));
+        samples.set(Vec::leak((0..places).map(|_| AllocSample::new()).collect()));
         samples.set_counted(true);
         samples
     }
@@ -263,12 +264,19 @@ mod tests {
 
     #[test]
     fn memory_that_is_no_power_of_two_is_refused_and_without_memory_there_is_no_room() {
+        let is_usable = |places| Samples::is_usable(&(0..places).map(|_| AllocSample::new()).collect::<Vec<_>>());
+        assert_eq!([0, 32, 65, 100, 64, 256].map(is_usable), [false, false, false, false, true, true]);
         let without = Samples::new();
-        for places in [0, 32, 65, 100] {
-            assert!(!without.set(Vec::leak((0..places).map(|_| AllocSample::new()).collect())));
-        }
         assert!(!without.insert(0x1000, sample(1)) && !may_have(&without, 0x1000));
         assert_eq!(without.take(0x1000), None);
+    }
+
+    #[test]
+    fn memory_is_set_once_and_a_second_call_changes_nothing() {
+        let samples = samples(64);
+        assert!(samples.insert(0x1000, sample(1)));
+        samples.set(Vec::leak((0..128).map(|_| AllocSample::new()).collect()));
+        assert_eq!(samples.take(0x1000), Some(sample(1)));
     }
 
     #[test]
