@@ -3,12 +3,12 @@
 //!
 //! In: what the exception has interrupted. Out: hits of the probe's point; the registers after the instruction. Runs
 //! in: the breakpoint handler, interrupts off, never in an NMI. It must call no function that can have a probe, except
-//! while the flag is set that a hit is in progress on this CPU: such a nested hit is only emulated, and counted as
-//! lost.
+//! while the flag is set that a hit is in progress on this CPU: such a nested hit is only emulated, and its call is
+//! counted as lost, once.
 
 use super::asked::Registers;
 use super::places::{self, Instruction, Place};
-use super::{CallSet, Probe, calls};
+use super::{CallSet, Memory, Probe, calls};
 use crate::arch::timestamp;
 use crate::format::event::MAX_ARGUMENTS;
 use crate::kernel::{Breakpoint, Kernel};
@@ -36,16 +36,16 @@ pub(crate) unsafe fn on_breakpoint<K: Kernel>(
     let return_address = unsafe { (at.sp as *const u64).read_volatile() };
     // 0 if the `int3` was removed after this CPU had executed it.
     let owner = place.owner();
-    if owner != 0
-        && let Some(probe) = place.probe()
-        && let Some(slot) = instance.shared.ready.slot(instance.kernel.cpu())
-    {
+    if let Some(probe) = installed.memory.probe_of(owner) {
+        let calls = installed.memory.calls;
         // Interrupts are off, so only code that is called from here finds the flag set.
-        if slot.in_probe.swap(true, Ordering::Relaxed) {
-            nested(probe);
-        } else {
-            count(instance, installed.memory.calls, slot, (place, probe, owner), instruction, at, registers);
-            slot.in_probe.store(false, Ordering::Relaxed);
+        match instance.shared.ready.slot(instance.kernel.cpu()) {
+            Some(slot) if !slot.in_probe.swap(true, Ordering::Relaxed) => {
+                let hit = Hit { instance, memory: &installed.memory, place, probe, owner, now: timestamp::read(), at };
+                hit.count(slot, instruction, registers);
+                slot.in_probe.store(false, Ordering::Relaxed);
+            }
+            _ => lose(calls, probe, owner, instruction, at.sp),
         }
     }
     match instruction {
@@ -63,55 +63,13 @@ pub(crate) unsafe fn on_breakpoint<K: Kernel>(
     true
 }
 
+/// A hit that cannot be counted, because it is inside another one, or on a CPU without a slot. Its call is lost once:
+/// when it begins, or, if its beginning was counted, when it ends.
 #[cold]
-fn nested(probe: &Probe) {
-    if let Some(point) = probe.point.get() {
-        point.lose(0);
-    }
-}
-
-/// Counts the call.
-#[inline(always)]
-fn count<K: Kernel>(
-    instance: &'static Instance<K>,
-    calls: &'static [CallSet],
-    slot: &'static CpuSlot,
-    (place, probe, owner): (&'static Place, &'static Probe, u64),
-    instruction: Instruction,
-    at: &Breakpoint,
-    registers: impl FnOnce() -> Registers,
-) {
-    let Some(point) = probe.point.get().filter(|point| point.is_on()) else { return };
-    let now = timestamp::read();
-    if probe.asked.is_any() {
-        let hit = Hit { instance, calls, place, probe, owner, point, now, at };
-        return match instruction {
-            Instruction::Push => hit.begin(registers()),
-            _ => hit.end(),
-        };
-    }
-    let weight = match instruction {
-        Instruction::Push if probe.has_exits.load(Ordering::Relaxed) => {
-            return begin(calls, at.sp, owner, point, now, &[]);
-        }
-        Instruction::Push => 0,
-        _ => match calls::end(calls, at.sp, owner, &mut []) {
-            Some(begun) => instance.shared.probes.ns_between(begun, now),
-            // It began before the probe was planted.
-            None => return,
-        },
-    };
-    match slot.sampler.points.get(point.counted()) {
-        Some(place) => place.count(weight),
-        None => record(instance, point, weight, at, &[]),
-    }
-}
-
-/// Notes that a call has begun.
-#[inline(always)]
-fn begin(calls: &'static [CallSet], stack: u64, owner: u64, point: &'static Point, now: u64, arguments: &[u64]) {
-    if !calls::begin(calls, stack, owner, now, arguments) {
-        // Its end will not be known.
+#[inline(never)]
+fn lose(calls: &'static [CallSet], probe: &Probe, owner: u64, instruction: Instruction, stack: u64) {
+    let has_begun = calls::end(calls, stack, owner, &mut []).is_some();
+    if let Some(point) = probe.point.get().filter(|point| point.is_on() && (has_begun || instruction.begins())) {
         point.lose(0);
     }
 }
@@ -136,24 +94,72 @@ fn record<K: Kernel, A: AsRef<[u64]> + ?Sized>(
     core::hint::black_box(&frames);
 }
 
-/// A hit of a probe that asks for arguments, or has conditions.
+/// A hit of a probe.
 struct Hit<'a, K: Kernel> {
     instance: &'static Instance<K>,
-    calls: &'static [CallSet],
+    memory: &'static Memory,
     place: &'static Place,
     probe: &'static Probe,
     /// The owner of the place when the hit began.
     owner: u64,
-    point: &'static Point,
     now: u64,
     at: &'a Breakpoint,
 }
 
 impl<K: Kernel> Hit<'_, K> {
-    /// Notes that a call has begun, if it meets the conditions. A function that never returns is counted.
+    /// Counts the call that begins or ends.
+    #[inline(always)]
+    fn count(&self, slot: &'static CpuSlot, instruction: Instruction, registers: impl FnOnce() -> Registers) {
+        let Some(point) = self.probe.point.get() else { return };
+        if !point.is_on() {
+            // If the point is on when the call ends, the beginning of another call must not be taken for this one's.
+            calls::end(self.memory.calls, self.at.sp, self.owner, &mut []);
+            return;
+        }
+        if self.probe.asked.is_any() {
+            return match instruction {
+                Instruction::Push => self.begin_asked(point, registers()),
+                _ => self.end_asked(point),
+            };
+        }
+        let weight = match instruction {
+            Instruction::Push if self.probe.has_exits.load(Ordering::Relaxed) => return self.begin(&[]),
+            Instruction::Push => 0,
+            _ => match calls::end(self.memory.calls, self.at.sp, self.owner, &mut []) {
+                Some(begun) => self.instance.shared.probes.ns_between(begun, self.now),
+                // Its beginning was not seen.
+                None => return,
+            },
+        };
+        match slot.sampler.points.get(point.counted()) {
+            Some(place) => place.count(weight),
+            None => record(self.instance, point, weight, self.at, &[]),
+        }
+    }
+
+    /// Notes that a call has begun.
+    #[inline(always)]
+    fn begin(&self, arguments: &[u64]) {
+        if let Some(owner) = calls::begin(self.memory.calls, self.at.sp, self.owner, self.now, arguments) {
+            self.has_no_room(owner);
+        }
+    }
+
+    /// The end of a call of this owner will not be known.
     #[cold]
     #[inline(never)]
-    fn begin(&self, registers: Registers) {
+    fn has_no_room(&self, owner: u64) {
+        let probe = self.memory.probe_of(owner).filter(|probe| probe.is_of_generation(owner));
+        if let Some(point) = probe.and_then(|probe| probe.point.get()) {
+            point.lose(0);
+        }
+    }
+
+    /// Notes that a call has begun, with arguments or conditions, if it meets these. A function that never returns is
+    /// counted.
+    #[cold]
+    #[inline(never)]
+    fn begin_asked(&self, point: &'static Point, registers: Registers) {
         let (is_met, types) = (self.probe.asked.is_met(registers), self.probe.asked.types());
         if !self.is_still_planted() {
             return;
@@ -164,24 +170,24 @@ impl<K: Kernel> Hit<'_, K> {
         let arguments = arguments.get(..count).unwrap_or(&[]);
         if !is_met {
             // An earlier call with this stack, which was not seen to end, does not end with this one.
-            calls::end(self.calls, self.at.sp, self.owner, &mut []);
+            calls::end(self.memory.calls, self.at.sp, self.owner, &mut []);
         } else if self.probe.has_exits.load(Ordering::Relaxed) {
-            begin(self.calls, self.at.sp, self.owner, self.point, self.now, arguments);
+            self.begin(arguments);
         } else {
-            record(self.instance, self.point, 0, self.at, arguments);
+            record(self.instance, point, 0, self.at, arguments);
         }
     }
 
     /// Counts a call that ends, if its beginning was noted.
     #[cold]
     #[inline(never)]
-    fn end(&self) {
+    fn end_asked(&self, point: &'static Point) {
         let (mut arguments, count) = ([0; MAX_ARGUMENTS], self.probe.asked.types().iter().count());
-        if let Some(begun) = calls::end(self.calls, self.at.sp, self.owner, &mut arguments)
+        if let Some(begun) = calls::end(self.memory.calls, self.at.sp, self.owner, &mut arguments)
             && self.is_still_planted()
         {
             let weight = self.instance.shared.probes.ns_between(begun, self.now);
-            record(self.instance, self.point, weight, self.at, arguments.get(..count).unwrap_or(&[]));
+            record(self.instance, point, weight, self.at, arguments.get(..count).unwrap_or(&[]));
         }
     }
 

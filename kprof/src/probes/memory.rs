@@ -30,6 +30,14 @@ pub(super) struct Memory {
     pub(super) calls: &'static [CallSet],
 }
 
+impl Memory {
+    /// The probe of a place with this owner ([`Probe::owner`]); `None` for 0.
+    #[inline(always)]
+    pub(super) fn probe_of(&self, owner: u64) -> Option<&'static Probe> {
+        self.probes.get(((owner >> 32) as usize).wrapping_sub(1))
+    }
+}
+
 impl<const FUNCTIONS: usize, const PLACES: usize, const CALLS: usize> ProbeMemory<FUNCTIONS, PLACES, CALLS> {
     /// No probes.
     #[allow(clippy::new_without_default, reason = "it is for a static")]

@@ -136,6 +136,11 @@ impl Probe {
         (number as u64 + 1) << 32 | u64::from(self.generation.load(Ordering::Relaxed))
     }
 
+    /// Whether this is its owner now, and not that of an earlier time.
+    fn is_of_generation(&self, owner: u64) -> bool {
+        owner as u32 == self.generation.load(Ordering::Relaxed)
+    }
+
     /// The point of the probe on this function.
     fn name_point(&'static self, address: u64) -> &'static Point {
         let name = self.name.call_once(|| {

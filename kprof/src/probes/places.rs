@@ -1,19 +1,16 @@
 //! The places of the probes: which instructions are replaced by `int3`, found by address.
 //!
-//! In: an address. Out: the instruction that is there, and its probe. Runs in: `find` in the breakpoint handler; the
+//! In: an address. Out: the instruction that is there, and the owner of its `int3`, one word. Runs in: `find` in the breakpoint handler; the
 //! rest in ordinary code, under the writer's lock. A hash table with linear probing, from which nothing is ever
 //! removed: a reader needs no lock.
 
-use super::Probe;
-use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// An instruction that a probe replaces.
 pub(super) struct Place {
     /// 0 while this is not used.
     address: AtomicU64,
-    probe: AtomicPtr<Probe>,
-    /// The probe's number and generation ([`Probe::owner`]) while the `int3` is in place; else 0.
+    /// The probe's number and generation ([`super::Probe::owner`]) while the `int3` is in place; else 0.
     owner: AtomicU64,
     /// Where a jump goes.
     target: AtomicU64,
@@ -43,6 +40,11 @@ pub(super) const RET: u8 = 0xc3;
 pub(super) const JUMPS: [(u8, usize); 2] = [(0xe9, 4), (0xeb, 1)];
 
 impl Instruction {
+    /// Whether it is the first one of a function.
+    pub(super) fn begins(self) -> bool {
+        self == Self::Push
+    }
+
     /// Its first byte.
     pub(super) fn opcode(self) -> u8 {
         match self {
@@ -57,7 +59,6 @@ impl Place {
     pub(super) const fn new() -> Self {
         Self {
             address: AtomicU64::new(0),
-            probe: AtomicPtr::new(ptr::null_mut()),
             owner: AtomicU64::new(0),
             target: AtomicU64::new(0),
             opcode: AtomicU8::new(0),
@@ -67,13 +68,6 @@ impl Place {
     #[inline(always)]
     pub(super) fn address(&self) -> u64 {
         self.address.load(Ordering::Acquire)
-    }
-
-    /// The probe; `None` while this is not used.
-    #[inline(always)]
-    pub(super) fn probe(&self) -> Option<&'static Probe> {
-        // SAFETY: `add` stores only pointers made from `&'static Probe`.
-        unsafe { self.probe.load(Ordering::Relaxed).as_ref() }
     }
 
     /// The probe and its generation, as a word; 0 if there is no `int3`.
@@ -124,16 +118,10 @@ pub(super) fn room(places: &[Place]) -> usize {
 }
 
 /// Adds a place that is not in the table, for which there is room. Only one caller at a time.
-pub(super) fn add(
-    places: &'static [Place],
-    address: u64,
-    instruction: Instruction,
-    probe: &'static Probe,
-) -> Option<&'static Place> {
+pub(super) fn add(places: &'static [Place], address: u64, instruction: Instruction) -> Option<&'static Place> {
     let start = first(places, address);
     let mut order = (0..places.len()).map(|step| (start + step) & (places.len() - 1));
     let place = order.find_map(|index| places.get(index).filter(|place| place.address() == 0))?;
-    place.probe.store(ptr::from_ref(probe).cast_mut(), Ordering::Relaxed);
     place.opcode.store(instruction.opcode(), Ordering::Relaxed);
     if let Instruction::Jump { target, .. } = instruction {
         place.target.store(target, Ordering::Relaxed);

@@ -72,9 +72,10 @@ impl Shared {
         planned: &mut Planned,
     ) -> Result<(), CommandError> {
         if let Some(place) = places::find(installed.memory.places, address) {
-            let is_its_own = known.is_some_and(|known| place.probe().is_some_and(|probe| ptr::eq(probe, known)));
-            let is_same = is_its_own && is_entry == (place.instruction() == Instruction::Push);
-            return if is_same { Ok(()) } else { Err(CommandError::State("the instruction belongs to another probe")) };
+            // That of a probe that was removed belongs to nobody.
+            let is_others = installed.memory.probe_of(place.owner()).is_some_and(|owner| !is_same(known, owner));
+            let is_fit = !is_others && is_entry == place.instruction().begins();
+            return if is_fit { Ok(()) } else { Err(CommandError::State("the instruction belongs to another probe")) };
         }
         if installed.text.is_stub(address) {
             return Err(CommandError::State("entry stubs can have no probes"));
@@ -164,7 +165,7 @@ impl Shared {
         probe.has_exits.store(wanted.exits().next().is_some(), Ordering::Relaxed);
         // The exits first: a call whose beginning is seen is also seen to end.
         for address in wanted.exits().chain([wanted.entry]) {
-            let add = || places::add(memory.places, address, self.instruction_at(address).ok()??, probe);
+            let add = || places::add(memory.places, address, self.instruction_at(address).ok()??);
             if let Some(place) = places::find(memory.places, address).or_else(add) {
                 installed.set(place, probe.owner(number));
             }
@@ -203,6 +204,10 @@ impl Shared {
     }
 }
 
+fn is_same(one: Option<&Probe>, other: &Probe) -> bool {
+    one.is_some_and(|one| ptr::eq(one, other))
+}
+
 impl Installed {
     /// The probe that this function has, or has had, and its number.
     fn probe_on(&self, address: u64) -> Option<(usize, &'static Probe)> {
@@ -214,10 +219,11 @@ impl Installed {
         if !probe.is_planted.swap(false, Ordering::Relaxed) {
             return;
         }
-        let is_its_own = |place: &&Place| place.probe().is_some_and(|other| ptr::eq(other, probe));
+        let is_its_own =
+            |place: &&Place| self.memory.probe_of(place.owner()).is_some_and(|other| ptr::eq(other, probe));
         let its_own = || self.memory.places.iter().filter(is_its_own);
         // The function's first instruction first, so that no more calls are seen to begin.
-        let is_entry = |place: &&Place| place.instruction() == Instruction::Push;
+        let is_entry = |place: &&Place| place.instruction().begins();
         its_own().filter(is_entry).for_each(|place| self.set(place, 0));
         its_own().filter(|place| !is_entry(place)).for_each(|place| self.set(place, 0));
         // So that ctl shows which functions have a probe.

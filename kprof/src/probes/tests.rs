@@ -5,6 +5,7 @@ use super::*;
 use crate::config::{Config, Setup};
 use crate::control::OpenControl;
 use crate::format::event::MAX_ARGUMENTS;
+use crate::format::point::PointState;
 #[cfg(feature = "records")]
 use crate::format::record::EVENT_HEADER_WORDS;
 use crate::kernel::{Breakpoint, Kernel, Task};
@@ -16,7 +17,7 @@ use crate::state::slot::CpuSlot;
 use crate::{CpuSet, Trigger};
 use core::mem::MaybeUninit;
 use core::ops::Range;
-use core::sync::atomic::AtomicU8;
+use core::sync::atomic::{AtomicU8, AtomicUsize};
 
 const CODE_BYTES: usize = 256;
 const STACK_WORDS: usize = 64;
@@ -27,6 +28,8 @@ struct Array {
     code: &'static [AtomicU8; CODE_BYTES],
     /// Where the test's stack ends.
     stack_end: AtomicU64,
+    /// The CPU that the test is on; only 0 has a slot.
+    cpu: AtomicUsize,
 }
 
 impl Array {
@@ -35,10 +38,10 @@ impl Array {
     }
 }
 
-// SAFETY: the only CPU is 0; its stack is the test's, from the address that is asked for up to the test's own frame.
+// SAFETY: there is one CPU, whose number no test changes during a hit; its stack is the test's, from the address that is asked for up to the test's own frame.
 unsafe impl Kernel for Array {
     fn cpu(&self) -> usize {
-        0
+        self.cpu.load(Ordering::Relaxed)
     }
     fn signal(&self, _: &CpuSet<'_>) {}
     fn stack_range(&self, address: u64) -> Option<Range<u64>> {
@@ -84,7 +87,7 @@ fn machine() -> Machine {
     put(0xe0, &[0x55]);
     put(0xf8, &[0x55]);
     put(0xfe, &[0xe9, 0]);
-    let kernel = Array { code, stack_end: AtomicU64::new(0) };
+    let kernel = Array { code, stack_end: AtomicU64::new(0), cpu: AtomicUsize::new(0) };
     let instance: &'static Instance<Array> = Box::leak(Box::new(Instance { kernel, shared: Shared::new() }));
     let words = || -> &'static mut [MaybeUninit<u64>] { vec![MaybeUninit::uninit(); 1024].leak() };
     let text = (instance.kernel.address(0), instance.kernel.address(CODE_BYTES));
@@ -363,6 +366,98 @@ fn calls_without_room_are_lost() {
     let (hits, _, lost) = machine.taken(0);
     assert_eq!(hits + lost, depth as u64);
     assert!((4..=8).contains(&hits), "two sets of four: {hits} have room");
+}
+
+#[test]
+fn an_end_whose_beginning_was_not_seen_does_not_count() {
+    let (machine, mut stack) = (with_memory(), [0; STACK_WORDS]);
+    machine.write("probe @0 8").unwrap();
+    let set = |state: &str| {
+        machine.instance.shared.probes.memory.get().unwrap().memory.probes[0].point.get().unwrap().set(match state {
+            "off" => PointState::Off,
+            _ => PointState::Count,
+        });
+    };
+    // The first call begins while the point is on, and ends while it is off. The second one is the other way round.
+    for (begins, ends, between) in [("count", "off", true), ("off", "count", true), ("count", "off", false)] {
+        set(begins);
+        machine.hit(0, &mut stack, 20);
+        set(ends);
+        if between {
+            machine.hit(8, &mut stack, 20);
+        }
+    }
+    // The beginning of the third call was seen, and its end was not; that of the fourth was not, and its end is.
+    machine.hit(0, &mut stack, 20);
+    set("count");
+    machine.hit(8, &mut stack, 20);
+    assert_eq!(machine.taken(0), (0, 0, 0));
+    machine.hit(0, &mut stack, 20);
+    machine.hit(8, &mut stack, 20);
+    assert_eq!(machine.taken(0).0, 1, "a call that is seen as a whole");
+}
+
+#[test]
+fn an_end_that_was_not_seen_to_begin_removes_the_call_of_another_function() {
+    let (machine, mut stack) = (with_memory(), [0; STACK_WORDS]);
+    ["probe @0 8", "probe @40 6"].iter().for_each(|line| machine.write(line).unwrap());
+    machine.hit(0, &mut stack, 20);
+    // The first function has panicked; the second one was called before its probe was there.
+    machine.hit(0x46, &mut stack, 20);
+    machine.hit(8, &mut stack, 20);
+    assert_eq!([0, 0x40].map(|at| machine.taken(at)), [(0, 0, 0); 2]);
+}
+
+#[test]
+fn a_call_inside_a_hit_is_lost_once_and_so_is_one_on_a_cpu_without_a_slot() {
+    let (machine, mut stack) = (with_memory(), [0; STACK_WORDS]);
+    machine.write("probe @0 8").unwrap();
+    let nested = &machine.instance.shared.slots()[0].in_probe;
+    let mut call = |begins_inside: bool, ends_inside: bool, far: bool| {
+        machine.instance.kernel.cpu.store(if far { 7 } else { 0 }, Ordering::Relaxed);
+        for (offset, is_inside) in [(0, begins_inside), (8, ends_inside)] {
+            nested.store(is_inside, Ordering::Relaxed);
+            machine.hit(offset, &mut stack, 20);
+        }
+        nested.store(false, Ordering::Relaxed);
+        let (hits, _, lost) = machine.taken(0);
+        (hits, lost)
+    };
+    assert_eq!(call(false, false, false), (1, 0));
+    for (begins, ends, far) in [(true, true, false), (true, false, false), (false, true, false), (false, false, true)] {
+        assert_eq!(call(begins, ends, far), (0, 1), "{begins} {ends} {far}");
+    }
+}
+
+#[test]
+fn calls_that_never_end_give_way_to_others() {
+    let (machine, mut stack) = (with_memory(), [0; STACK_WORDS]);
+    machine.write("probe @0 8").unwrap();
+    // Their tasks were killed.
+    (20..60).for_each(|word| assert!(machine.hit(0, &mut stack, word).is_some()));
+    machine.taken(0);
+    let call = |stack: &mut [u64; STACK_WORDS]| {
+        machine.hit(0, stack, 19);
+        machine.hit(8, stack, 19);
+        machine.taken(0)
+    };
+    let (hits, _, lost) = call(&mut stack);
+    assert_eq!((hits, lost), (1, 1), "one of the others is lost");
+    assert_eq!(call(&mut stack).0, 1);
+}
+
+#[test]
+fn the_instructions_of_a_removed_probe_belong_to_nobody() {
+    let (machine, mut stack) = (with_memory(), [0; STACK_WORDS]);
+    // A wrong exit: it is that of the other function.
+    machine.write("probe @0 46").unwrap();
+    assert!(machine.write("probe @40 6").unwrap_err().contains("belongs to another probe"));
+    machine.write("unprobe all").unwrap();
+    machine.write("probe @40 6").unwrap();
+    machine.hit(0x40, &mut stack, 20);
+    machine.hit(0x46, &mut stack, 20);
+    assert_eq!((machine.taken(0x40).0, machine.taken(0).0), (1, 0));
+    assert!(machine.write("probe @0 46").unwrap_err().contains("belongs to another probe"));
 }
 
 #[test]
