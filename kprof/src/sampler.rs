@@ -178,7 +178,7 @@ fn each_second(shared: &Shared, second: &mut Second, config: &Config) {
         return;
     }
     shared.write_counts();
-    if shared.with_lease(|lease| lease.is_some_and(|lease| lease.has_expired)) {
+    if shared.expired_lease.load(Ordering::Relaxed) != 0 {
         // If another change takes too long, this is tried again in a second.
         let _ = shared.writer().and_then(|writer| undo_expired_lease(shared, &writer));
     }

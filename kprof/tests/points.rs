@@ -199,6 +199,37 @@ fn the_end_of_a_lease_undoes_its_choices_for_points() {
 }
 
 #[test]
+fn the_end_of_a_lease_leaves_the_choices_of_others_for_points() {
+    let _alone = alone();
+    let (profiler, mine, other) = (fresh(), point("layer.mine"), point("layer.other"));
+    [mine, other].into_iter().for_each(|point| profiler.hit(point, 1));
+    let recorder = profiler.open_control(2);
+    recorder.write(b"lease\nevent layer.* count").unwrap();
+    ctl(profiler, "event layer.other count\nevent layer.later count");
+    drop(recorder);
+    profiler.hit(point("layer.later"), 1);
+    let states = ["mine", "other", "later"].map(|name| control(profiler)[&format!("point.layer.{name}")].clone());
+    assert_eq!(states, ["ns off", "ns count", "ns count"]);
+}
+
+#[test]
+fn with_sixteen_choices_there_is_room_for_those_that_take_the_place_of_others() {
+    let _alone = alone();
+    let profiler = fresh();
+    (0..16).for_each(|number| ctl(profiler, &format!("event full.{number} count")));
+    let full = profiler.open_control(1).write(b"event full.3 off\nevent one.more count\nevent two.more count");
+    let error = full.unwrap_err();
+    assert!(error.line == 3 && error.to_string().contains("`event * off` removes all"), "{error}");
+    let recorder = profiler.open_control(2);
+    recorder.write(b"lease\nevent * off\nevent one.more count").unwrap();
+    assert_eq!(profiler.open_control(1).write(b"event one.more count").unwrap_err().line, 1);
+    drop(recorder);
+    ctl(profiler, "event full.1* record\nevent one.more count\nevent * off");
+    (0..16).for_each(|number| ctl(profiler, &format!("event again.{number} count")));
+    ctl(profiler, "event * off");
+}
+
+#[test]
 fn counts_that_do_not_fit_into_one_record_or_into_the_stream_are_written_later() {
     let _alone = alone();
     let (profiler, read) = (fresh(), point("many.read"));

@@ -1,13 +1,15 @@
 //! Closes a control file: its claim, its reading of copies and its lease end with it.
 //!
 //! In: the file that is dropped. The kernel drops it also when the file's process is killed. Out: streams that any file
-//! may claim, and choices as they were before the lease. Runs in: ordinary code. If another change is in progress and
+//! may claim, and the settings without the lease's layer. Runs in: ordinary code. If another change is in progress and
 //! takes too long, the lease is undone later: by the sampler, which tries once a second, or by the next change.
 
 use super::OpenControl;
 use crate::errors::StateError;
 use crate::state::Shared;
+use crate::state::choices::Key;
 use crate::state::points::POINTS;
+use crate::state::settings::State;
 use crate::state::transition::Writer;
 use core::sync::atomic::Ordering;
 
@@ -15,11 +17,8 @@ impl Drop for OpenControl {
     fn drop(&mut self) {
         let shared = self.shared;
         shared.drop_claim(self.id);
-        let expires = shared.with_lease(|lease| {
-            let mine = lease.as_mut().filter(|lease| lease.holder == self.id);
-            mine.map(|lease| lease.has_expired = true).is_some()
-        });
-        if expires {
+        if shared.layers().holder() == Some(self.id) {
+            shared.expired_lease.store(self.id, Ordering::Release);
             // If another change takes too long, the sampler undoes the lease later.
             let _ = shared.writer().and_then(|writer| undo_expired_lease(shared, &writer));
         }
@@ -28,31 +27,39 @@ impl Drop for OpenControl {
 
 /// Undoes the changes of a lease whose holder has closed its file.
 pub(crate) fn undo_expired_lease(shared: &Shared, writer: &Writer<'_>) -> Result<(), StateError> {
-    let Some(lease) = shared.with_lease(|lease| lease.filter(|lease| lease.has_expired)) else { return Ok(()) };
-    let now = shared.live.choices();
-    let (choices, target) = (lease.restored(&now), lease.restored_state(shared.state()));
+    let (now, mut layers) = (shared.live.choices(), shared.layers());
+    let expired = shared.expired_lease.load(Ordering::Acquire);
+    if expired == 0 || layers.holder() != Some(expired) {
+        return Ok(());
+    }
+    let keys = layers.end_lease();
+    let (choices, target) = layers.in_force();
     let change = writer.prepare(&choices, target, false)?;
     let before = change.before;
-    if lease.has_set_cpus() {
+    if keys.contains(Key::CPUS) {
         for sampler in shared.slots().iter().map(|slot| &slot.sampler) {
-            sampler.enabled.store(sampler.enabled_before.load(Ordering::Relaxed), Ordering::Relaxed);
+            sampler.enabled.store(sampler.enabled_base.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
     #[cfg(feature = "probes")]
     shared.end_lease_of_probes();
-    if lease.has_set_points() {
+    if keys.contains(Key::POINTS) {
         // What was counted under the lease is written before the counts of others follow.
         shared.write_points();
-        POINTS.restore();
+        POINTS.end_lease();
     }
     // From here on the change is in force, even if some ticks stay pending.
-    shared.with_lease(|lease| *lease = None);
+    shared.set_layers(layers);
+    shared.expired_lease.store(0, Ordering::Relaxed);
+    if before == State::Stopped && target == State::Running {
+        shared.forget_events();
+    }
     let committed = change.commit(&choices, target, false);
     // The streams are free again, so that a full meta ring can take these records.
-    if lease.has_set_cpus() {
+    if keys.contains(Key::CPUS) {
         shared.note_cpus();
     }
-    if lease.has_set_points() {
+    if keys.contains(Key::POINTS) {
         shared.note_points(None);
     }
     shared.note_choices(now.differences(&choices), &choices);

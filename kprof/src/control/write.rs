@@ -12,12 +12,12 @@ use super::{OpenControl, lines, undo_expired_lease};
 use crate::arch::timestamp;
 use crate::errors::{CommandError, ControlError, StreamName};
 use crate::format::command::Command;
+use crate::format::point::{PointState, Points};
 use crate::kernel::ControlDone;
 use crate::parts;
 use crate::patience::Patience;
 use crate::state::Shared;
 use crate::state::choices::Key;
-use crate::state::lease::Lease;
 use crate::state::owner::{Activity, Conflict};
 use crate::state::points::{POINTS, WAITS};
 use crate::state::settings::State;
@@ -66,7 +66,33 @@ pub(super) fn write(file: &OpenControl, bytes: &[u8]) -> Result<ControlDone, Con
         }
         plan.add(file, command).map_err(at(line))?;
     }
+    if plan.chooses_points {
+        let full = "at most 16 choices for points: `event * off` removes all";
+        POINTS.check(choices_for_points(file, bytes)).map_err(|line| at(line)(CommandError::State(full)))?;
+    }
     carry_out(file, bytes, plan, writer.as_ref(), state_line)
+}
+
+/// The commands of a write, each with its line, and whether it belongs to the layer of the lease: from the line `lease`
+/// on, if the file has not had it before.
+fn layered<'a>(file: &OpenControl, bytes: &'a [u8]) -> impl Iterator<Item = (usize, Command<'a>, bool)> {
+    let mut by_lease = file.shared.layers().holder() == Some(file.id);
+    lines(bytes).filter_map(move |(line, command)| {
+        let command = command.ok()?;
+        by_lease |= command == Command::Lease;
+        Some((line, command, by_lease))
+    })
+}
+
+/// The `event` lines of a write.
+fn choices_for_points<'a>(
+    file: &OpenControl,
+    bytes: &'a [u8],
+) -> impl Iterator<Item = (usize, Points<'a>, PointState, bool)> {
+    layered(file, bytes).filter_map(|(line, command, by_lease)| match command {
+        Command::Event(points, state) => Some((line, points, state, by_lease)),
+        _ => None,
+    })
 }
 
 /// The second half of a write: reserves what is needed, then carries out what was checked.
@@ -96,7 +122,7 @@ fn carry_out(
         acknowledge(shared, bytes);
     }
     // What tasks did is written up to now if somebody asks for counts, or changes who asks.
-    let asks_for_times = plan.flushes || plan.events > 0 || plan.names_state && plan.state != State::Running;
+    let asks_for_times = plan.flushes || plan.chooses_points || plan.names_state && plan.state != State::Running;
     plan.done.wants_names = plan.claims && plan.has_claim || plan.copies && plan.has_copies;
     let mut committed = Ok(());
     if let Some(change) = change {
@@ -106,15 +132,16 @@ fn carry_out(
         if plan.claims {
             change.set_claim(if plan.has_claim { file.id } else { 0 }, file.process);
         }
-        note_lease(file, &plan);
-        set_cpus(shared, bytes);
-        if plan.events > 0 {
+        set_cpus(file, bytes);
+        if plan.chooses_points {
             // What was counted of allocations says by the state of the point whether it was asked for.
             shared.write_points();
         }
-        set_points(bytes);
+        choices_for_points(file, bytes).for_each(|(_, points, state, by_lease)| POINTS.set(points, state, by_lease));
         #[cfg(feature = "probes")]
-        set_probes(shared, bytes, plan.has_lease);
+        shared.set_probes(layered(file, bytes));
+        // Last: until then a line is in the layer in which it was planned.
+        shared.set_layers(plan.layers);
         if plan.state_before == State::Stopped && plan.state == State::Running {
             shared.forget_events();
         }
@@ -189,47 +216,15 @@ fn acknowledge(shared: &Shared, bytes: &[u8]) {
     });
 }
 
-fn set_cpus(shared: &Shared, bytes: &[u8]) {
-    for (_, command) in lines(bytes) {
-        if let Ok(Command::Cpus(list)) = command {
-            for (cpu, slot) in shared.slots().iter().enumerate() {
+fn set_cpus(file: &OpenControl, bytes: &[u8]) {
+    for (_, command, by_lease) in layered(file, bytes) {
+        if let Command::Cpus(list) = command {
+            for (cpu, slot) in file.shared.slots().iter().enumerate() {
                 slot.sampler.enabled.store(list.contains(cpu), Ordering::Relaxed);
+                if !by_lease {
+                    slot.sampler.enabled_base.store(list.contains(cpu), Ordering::Relaxed);
+                }
             }
-        }
-    }
-}
-
-fn set_points(bytes: &[u8]) {
-    for (_, command) in lines(bytes) {
-        if let Ok(Command::Event(points, state)) = command {
-            POINTS.set(points, state);
-        }
-    }
-}
-
-#[cfg(feature = "probes")]
-fn set_probes(shared: &Shared, bytes: &[u8], has_lease: bool) {
-    shared.set_probes(lines(bytes).filter_map(|(_, command)| command.ok()), has_lease);
-}
-
-/// Notes in the lease what its holder has set.
-fn note_lease(file: &OpenControl, plan: &Plan) {
-    let shared = file.shared;
-    if !plan.has_lease {
-        return;
-    }
-    let is_new = shared.with_lease(|lease| {
-        let is_new = lease.is_none();
-        let lease = lease.get_or_insert_with(|| Lease::new(file.id, plan.before));
-        lease.note(plan.keys, &plan.choices);
-        lease.note_state(plan.state_before, plan.state);
-        is_new
-    });
-    if is_new {
-        POINTS.keep();
-        // Saves the list of CPUs as it was before this write, which may contain a `cpus` line too.
-        for sampler in shared.slots().iter().map(|slot| &slot.sampler) {
-            sampler.enabled_before.store(sampler.enabled.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
 }

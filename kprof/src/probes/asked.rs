@@ -45,6 +45,16 @@ impl Asked {
         self.is_any.store(is_any.into(), Ordering::Relaxed);
     }
 
+    /// Whether this is what the command asks for.
+    pub(super) fn is(&self, wanted: ProbePlaces<'_>) -> bool {
+        let same = Self::new();
+        same.set(wanted);
+        let words = |asked: &Self| {
+            asked.conditions.each_ref().map(|words| words.each_ref().map(|word| word.load(Ordering::Relaxed)))
+        };
+        same.types() == self.types() && words(&same) == words(self)
+    }
+
     /// Whether there are arguments or conditions.
     #[inline(always)]
     pub(super) fn is_any(&self) -> bool {

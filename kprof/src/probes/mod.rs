@@ -72,7 +72,7 @@ impl Probes {
     /// How many functions have a probe.
     pub(crate) fn planted(&self) -> usize {
         let probes = self.memory.get().map_or(&[][..], |installed| installed.memory.probes);
-        probes.iter().filter(|probe| probe.is_planted.load(Ordering::Relaxed)).count()
+        probes.iter().filter(|probe| probe.is_planted()).count()
     }
 }
 
@@ -102,9 +102,9 @@ impl<K: Kernel> KernelText for Instance<K> {
 struct Probe {
     /// The address of the function; 0 while this is not used.
     address: AtomicU64,
-    is_planted: AtomicBool,
-    /// It was put there through the control file with the lease, and by nobody else, so it ends with the lease.
-    is_of_lease: AtomicBool,
+    /// It is planted: by the holder of the lease, until it ends; by somebody else. Or by both.
+    by_lease: AtomicBool,
+    by_others: AtomicBool,
     /// Changes each time that the probe is planted, so that a call that began before is not taken for one since.
     generation: AtomicU32,
     /// Whether the end of a call is seen. If not, a call is counted when it begins.
@@ -121,14 +121,24 @@ impl Probe {
     const fn new() -> Self {
         Self {
             address: AtomicU64::new(0),
-            is_planted: AtomicBool::new(false),
-            is_of_lease: AtomicBool::new(false),
+            by_lease: AtomicBool::new(false),
+            by_others: AtomicBool::new(false),
             generation: AtomicU32::new(0),
             has_exits: AtomicBool::new(false),
             asked: Asked::new(),
             name: spin::Once::new(),
             point: spin::Once::new(),
         }
+    }
+
+    /// Whether its `int3`s are in place.
+    fn is_planted(&self) -> bool {
+        self.by_lease.load(Ordering::Relaxed) || self.by_others.load(Ordering::Relaxed)
+    }
+
+    /// Whether somebody who has no lease has put it there.
+    fn is_of_others(&self) -> bool {
+        self.by_others.load(Ordering::Relaxed)
     }
 
     /// The number of the probe, from 1, and its generation: a word that is not 0.

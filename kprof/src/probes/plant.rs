@@ -40,23 +40,44 @@ pub(crate) fn register<K: Kernel, const FUNCTIONS: usize, const PLACES: usize, c
 pub(crate) struct Planned {
     probes: usize,
     places: usize,
+    /// The function of the last line.
+    last: u64,
+}
+
+impl Planned {
+    /// Whether the last of these lines puts a probe on this function.
+    pub(crate) fn plants(&self, address: u64) -> bool {
+        self.probes > 0 && self.last == address
+    }
 }
 
 const NO_ROOM: CommandError = CommandError::State("no room for more probes: the kernel gives them too little memory");
 
 impl Shared {
     /// Checks that a probe can be put on this function, after those that are `planned`. Nothing changes.
-    pub(crate) fn check_probe(&self, wanted: ProbePlaces<'_>, planned: &mut Planned) -> Result<(), CommandError> {
+    /// `by_lease`: it is to end with the lease.
+    pub(crate) fn check_probe(
+        &self,
+        wanted: ProbePlaces<'_>,
+        by_lease: bool,
+        planned: &mut Planned,
+    ) -> Result<(), CommandError> {
         let Some(installed) = self.probes.memory.get() else {
             return Err(CommandError::State("this kernel gives no memory for probes (`register_probes`)"));
         };
         let known = installed.probe_on(wanted.entry).map(|(_, probe)| probe);
+        if by_lease && known.is_some_and(|known| known.is_of_others()) && !installed.has(wanted) {
+            return Err(CommandError::State(
+                "somebody else has a probe there, with other exits, arguments or conditions",
+            ));
+        }
         self.check_place(installed, wanted.entry, known, true, planned)?;
         for exit in wanted.exits() {
             self.check_place(installed, exit, known, false, planned)?;
         }
         let is_free = |probe: &&Probe| probe.address.load(Ordering::Relaxed) == 0;
         planned.probes += usize::from(known.is_none());
+        planned.last = wanted.entry;
         let has_room = installed.memory.probes.iter().filter(is_free).count() >= planned.probes
             && places::room(installed.memory.places) >= planned.places;
         if has_room { Ok(()) } else { Err(NO_ROOM) }
@@ -123,20 +144,20 @@ impl Shared {
         Ok(Some(Instruction::Jump { opcode, target }))
     }
 
-    /// Carries out the `probe` and `unprobe` lines of a write that was checked. `has_lease`: through the control file
-    /// with the lease.
-    pub(crate) fn set_probes<'a>(&self, commands: impl Iterator<Item = Command<'a>>, has_lease: bool) {
+    /// Carries out the `probe` and `unprobe` lines of a write that was checked. Each command comes with its line, and
+    /// whether it belongs to the lease.
+    pub(crate) fn set_probes<'a>(&self, commands: impl Iterator<Item = (usize, Command<'a>, bool)>) {
         let Some(installed) = self.probes.memory.get() else { return };
-        for command in commands {
+        for (_, command, by_lease) in commands {
             match command {
-                Command::Probe(wanted) => self.plant(installed, wanted, has_lease),
+                Command::Probe(wanted) => self.plant(installed, wanted, by_lease),
                 Command::Unprobe(removed) => self.remove_probes(removed),
                 _ => {}
             }
         }
     }
 
-    fn plant(&self, installed: &Installed, wanted: ProbePlaces<'_>, has_lease: bool) {
+    fn plant(&self, installed: &Installed, wanted: ProbePlaces<'_>, by_lease: bool) {
         let memory = installed.memory;
         if self.probes.planted() == 0 {
             calls::forget(memory.calls);
@@ -145,9 +166,14 @@ impl Shared {
         // One that is not used has the address 0.
         let probe = installed.probe_on(wanted.entry).or_else(|| installed.probe_on(0));
         let Some((number, probe)) = probe else { return };
-        // One that somebody else has put there stays at the end of the lease.
-        let is_others = probe.is_planted.load(Ordering::Relaxed) && !probe.is_of_lease.load(Ordering::Relaxed);
-        probe.is_of_lease.store(has_lease && !is_others, Ordering::Relaxed);
+        if by_lease && probe.is_of_others() {
+            // The same probe, which stays when the lease ends; what its point is then stays too.
+            probe.by_lease.store(true, Ordering::Relaxed);
+            if let Some(point) = probe.point.get().filter(|point| !point.is_on()) {
+                point.choose(PointState::Count, true);
+            }
+            return;
+        }
         // It may have had other exits.
         installed.remove(probe);
         probe.address.store(wanted.entry, Ordering::Relaxed);
@@ -156,10 +182,14 @@ impl Shared {
             POINTS.list(point);
         }
         // A choice for its name (`event probe.* record`) may be in force already.
-        point.set(match POINTS.chosen(point) {
+        let [state, base] = POINTS.chosen(point).map(|state| match state {
             PointState::Off => PointState::Count,
             chosen => chosen,
         });
+        if !by_lease {
+            point.choose(base, false);
+        }
+        point.choose(state, true);
         probe.generation.fetch_add(1, Ordering::Relaxed);
         probe.asked.set(wanted);
         probe.has_exits.store(wanted.exits().next().is_some(), Ordering::Relaxed);
@@ -170,29 +200,36 @@ impl Shared {
                 installed.set(place, probe.owner(number));
             }
         }
-        probe.is_planted.store(true, Ordering::Relaxed);
+        probe.by_lease.store(by_lease, Ordering::Relaxed);
+        probe.by_others.store(!by_lease, Ordering::Relaxed);
         self.note_setting(format_args!("{}", Command::Probe(wanted.without_exits())));
         self.note_point(point);
     }
 
-    /// Removes probes.
-    pub(crate) fn remove_probes(&self, removed: Removed) {
+    /// Removes probes. One that the holder of the lease and somebody else have put stays, if only the lease's end.
+    fn remove_probes(&self, removed: Removed) {
         let Some(installed) = self.probes.memory.get() else { return };
         let is_one = |probe: &&Probe| match removed {
-            Removed::All => true,
-            Removed::OfLease => probe.is_of_lease.load(Ordering::Relaxed),
+            Removed::All | Removed::OfLease => true,
             Removed::One(address) => probe.address.load(Ordering::Relaxed) == address,
         };
-        installed.memory.probes.iter().filter(is_one).for_each(|probe| installed.remove(probe));
+        for probe in installed.memory.probes.iter().filter(is_one) {
+            let was_planted = probe.is_planted();
+            probe.by_lease.store(false, Ordering::Relaxed);
+            if removed != Removed::OfLease {
+                probe.by_others.store(false, Ordering::Relaxed);
+            }
+            if was_planted && !probe.is_planted() {
+                installed.remove(probe);
+            }
+        }
         self.note_setting(format_args!("unprobe {removed}"));
     }
 
     /// Removes the probes that end with the lease, if there are any.
     pub(crate) fn end_lease_of_probes(&self) {
         let probes = self.probes.memory.get().map_or(&[][..], |installed| installed.memory.probes);
-        let is_one =
-            |probe: &Probe| [&probe.is_planted, &probe.is_of_lease].iter().all(|is| is.load(Ordering::Relaxed));
-        if probes.iter().any(is_one) {
+        if probes.iter().any(|probe| probe.by_lease.load(Ordering::Relaxed)) {
             self.remove_probes(Removed::OfLease);
         }
     }
@@ -200,7 +237,7 @@ impl Shared {
     /// Whether there is a probe on this function.
     pub(crate) fn has_probe(&self, address: u64) -> bool {
         let found = self.probes.memory.get().and_then(|installed| installed.probe_on(address));
-        found.is_some_and(|(_, probe)| probe.is_planted.load(Ordering::Relaxed))
+        found.is_some_and(|(_, probe)| probe.is_planted())
     }
 }
 
@@ -214,11 +251,17 @@ impl Installed {
         self.memory.probes.iter().enumerate().find(|(_, probe)| probe.address.load(Ordering::Relaxed) == address)
     }
 
-    /// Removes a probe, if it is planted.
+    /// Whether the probe of this function has the exits, arguments and conditions of the command.
+    fn has(&self, wanted: ProbePlaces<'_>) -> bool {
+        let Some((number, probe)) = self.probe_on(wanted.entry) else { return false };
+        let is_its_own = |place: &Place| place.owner() == probe.owner(number);
+        let has = |address| places::find(self.memory.places, address).is_some_and(is_its_own);
+        let count = self.memory.places.iter().filter(|place| is_its_own(place)).count();
+        probe.asked.is(wanted) && wanted.exits().all(has) && wanted.exits().count() + 1 == count
+    }
+
+    /// Puts the instructions of a probe back, if they are replaced, and switches its point off.
     fn remove(&self, probe: &'static Probe) {
-        if !probe.is_planted.swap(false, Ordering::Relaxed) {
-            return;
-        }
         let is_its_own =
             |place: &&Place| self.memory.probe_of(place.owner()).is_some_and(|other| ptr::eq(other, probe));
         let its_own = || self.memory.places.iter().filter(is_its_own);
@@ -228,7 +271,7 @@ impl Installed {
         its_own().filter(|place| !is_entry(place)).for_each(|place| self.set(place, 0));
         // So that ctl shows which functions have a probe.
         if let Some(point) = probe.point.get() {
-            point.set(PointState::Off);
+            point.choose(PointState::Off, false);
         }
     }
 

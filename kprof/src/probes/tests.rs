@@ -485,6 +485,36 @@ fn a_lease_ends_only_the_probes_that_were_put_with_it() {
 }
 
 #[test]
+fn the_end_of_a_lease_leaves_the_probes_of_others_and_they_count() {
+    let (mut machine, mut stack) = (with_memory(), [0; STACK_WORDS]);
+    let others = OpenControl::open(&machine.instance.shared, 2);
+    let probe = |at: usize, exit: usize| format!("probe {:x} {exit:x}", machine.at(at));
+    machine.write("lease\nprobe @0 8").unwrap();
+    // One after the lease has put it, one before.
+    others.write(probe(0, 8).as_bytes()).unwrap();
+    others.write(probe(0x40, 6).as_bytes()).unwrap();
+    machine.write("probe @40 6").unwrap();
+    let error = machine.write("probe @40 6 if arg1 == 3").unwrap_err();
+    assert!(error.contains("somebody else has a probe there"), "{error}");
+    assert!(machine.write("probe @0 8 10").unwrap_err().contains("somebody else has a probe there"));
+    machine.control = None;
+    for (entry, exit) in [(0, 8), (0x40, 0x46)] {
+        machine.hit(entry, &mut stack, 20);
+        machine.hit(exit, &mut stack, 20);
+        assert_eq!((machine.byte(entry), machine.byte(exit), machine.taken(entry).0), (INT3, INT3, 1));
+    }
+}
+
+#[test]
+fn a_line_is_checked_as_if_the_line_before_it_were_carried_out() {
+    let machine = with_memory();
+    machine.write("probe @0 8").unwrap();
+    let both = format!("probe {0:x} 6\nunprobe {0:x}", machine.at(0x40));
+    machine.write(&both).unwrap();
+    assert_eq!([0, 8, 0x40, 0x46].map(|at| machine.byte(at)), [INT3, INT3, 0x55, 0xc3]);
+}
+
+#[test]
 fn what_cannot_have_a_probe_is_refused_and_nothing_changes() {
     let machine = machine();
     assert!(machine.write("probe @0").unwrap_err().contains("gives no memory for probes"));

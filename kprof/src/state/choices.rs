@@ -11,7 +11,7 @@ use crate::unwind::ROUND;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 bitflags::bitflags! {
-    /// The names of the choices, to note which ones a write or a lease has changed.
+    /// The names of the settings, to note which ones a write or a lease has set.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub(crate) struct Key: u16 {
         const HZ = 1 << 0;
@@ -25,6 +25,7 @@ bitflags::bitflags! {
         const CPUS = 1 << 8;
         const POINTS = 1 << 9;
         const LOCKUP = 1 << 10;
+        const STATE = 1 << 11;
     }
 }
 

@@ -8,7 +8,7 @@ pub(crate) mod account;
 pub(crate) mod choices;
 pub(crate) mod copier;
 pub(crate) mod event_counts;
-pub(crate) mod lease;
+pub(crate) mod layers;
 pub(crate) mod lockup;
 pub(crate) mod meta;
 pub(crate) mod moment;
@@ -39,7 +39,7 @@ use account::Sleeps;
 use choices::{Choices, Live};
 use copier::{Border, Copier};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use lease::Lease;
+use layers::Layers;
 use meta::Meta;
 use moment::Moment;
 use owner::{Activity, ClaimId, Conflict};
@@ -77,7 +77,10 @@ pub(crate) struct Shared {
     /// A transition wants every stream, so no reader takes one before it. Otherwise readers that return again and again
     /// could keep it out.
     pub(crate) wants_all: AtomicBool,
-    pub(crate) lease: spin::Mutex<Option<Lease>>,
+    /// The settings and the lease. Changed under the writer's lock.
+    layers: spin::Mutex<Option<Layers>>,
+    /// The control file whose lease has ended and is not undone yet; 0: none.
+    pub(crate) expired_lease: AtomicU64,
     /// The id of the next control file.
     pub(crate) next_file: AtomicU64,
     /// The process whose control file holds the claim.
@@ -114,7 +117,8 @@ impl Shared {
             meta: Meta::new(),
             writer: AtomicBool::new(false),
             wants_all: AtomicBool::new(false),
-            lease: spin::Mutex::new(None),
+            layers: spin::Mutex::new(None),
+            expired_lease: AtomicU64::new(0),
             next_file: AtomicU64::new(1),
             claim_process: AtomicU64::new(0),
             copy_process: AtomicU64::new(0),
@@ -166,7 +170,9 @@ impl Shared {
         let choices = Choices::of(config);
         self.live.store(&choices);
         self.recorder.store(choices.overwrites() && config.running, Ordering::Release);
-        self.set_state(if config.running { State::Running } else { State::Stopped });
+        let state = if config.running { State::Running } else { State::Stopped };
+        self.set_layers(Layers::new(choices, state));
+        self.set_state(state);
     }
 
     /// Whether the producers move the tails of the CPUs' rings.
@@ -291,8 +297,14 @@ impl Shared {
         Moment::exact(slot, slot.ring.get()?)
     }
 
-    /// Reads or changes the lease.
-    pub(crate) fn with_lease<R>(&self, work: impl FnOnce(&mut Option<Lease>) -> R) -> R {
-        interrupts::without(|| work(&mut self.lease.lock()))
+    /// The settings of both layers; before `init` those of the default configuration.
+    pub(crate) fn layers(&self) -> Layers {
+        let layers = interrupts::without(|| *self.layers.lock());
+        layers.unwrap_or(Layers::new(self.live.choices(), State::Stopped))
+    }
+
+    /// Replaces the settings of both layers. Only for who has the right to make changes.
+    pub(crate) fn set_layers(&self, layers: Layers) {
+        interrupts::without(|| *self.layers.lock() = Some(layers));
     }
 }

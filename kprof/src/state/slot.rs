@@ -57,8 +57,8 @@ pub(crate) struct SamplerPart {
     pub(crate) due: AtomicBool,
     /// The CPU is in the list of the command `cpus`.
     pub(crate) enabled: AtomicBool,
-    /// The value of `enabled` when the lease began.
-    pub(crate) enabled_before: AtomicBool,
+    /// The value of `enabled` without what the lease has set.
+    pub(crate) enabled_base: AtomicBool,
     /// The CPU went away (`offline`), and has not registered again.
     pub(crate) offline: AtomicBool,
     /// Half of the ring is unread and the reader has been told.
@@ -101,7 +101,7 @@ impl CpuSlot {
                 resent: Counter::new(),
                 due: AtomicBool::new(false),
                 enabled: AtomicBool::new(true),
-                enabled_before: AtomicBool::new(true),
+                enabled_base: AtomicBool::new(true),
                 offline: AtomicBool::new(false),
                 woken: AtomicBool::new(false),
                 own_next: AtomicU64::new(0),

@@ -12,7 +12,7 @@ use crate::format::command::{Command, Mode, Who};
 use crate::kernel::ControlDone;
 use crate::parts::{self, name};
 use crate::state::choices::{Choices, Key};
-use crate::state::points::POINTS;
+use crate::state::layers::Layers;
 use crate::state::settings::State;
 
 pub(super) const NO_ACK_IN_OVERWRITE: &str = "nothing is acknowledged in mode overwrite";
@@ -22,8 +22,10 @@ pub(super) const NO_ACK_IN_OVERWRITE: &str = "nothing is acknowledged in mode ov
 pub(super) struct Plan {
     pub(super) before: Choices,
     pub(super) choices: Choices,
-    /// The choices that the lines set, whether their values change or not.
+    /// The settings that the lines set, whether their values change or not.
     pub(super) keys: Key,
+    /// The settings with what the lines set, each in its layer.
+    pub(super) layers: Layers,
     pub(super) state_before: State,
     pub(super) state: State,
     /// A command is about the state or the mode.
@@ -39,8 +41,8 @@ pub(super) struct Plan {
     /// What the `probe` commands need.
     #[cfg(feature = "probes")]
     pub(super) probes: crate::probes::Planned,
-    /// The number of `event` commands.
-    pub(super) events: usize,
+    /// There is an `event` command.
+    pub(super) chooses_points: bool,
     pub(super) flushes: bool,
     pub(super) done: ControlDone,
 }
@@ -53,6 +55,7 @@ impl Plan {
             before,
             choices: before,
             keys: Key::empty(),
+            layers: shared.layers(),
             state_before: state,
             state,
             names_state: false,
@@ -60,11 +63,11 @@ impl Plan {
             claims: false,
             has_copies: shared.copy_claim() == file.id,
             copies: false,
-            has_lease: shared.with_lease(|lease| lease.is_some_and(|lease| lease.holder == file.id)),
+            has_lease: shared.layers().holder() == Some(file.id),
             acknowledges: false,
             #[cfg(feature = "probes")]
             probes: crate::probes::Planned::default(),
-            events: 0,
+            chooses_points: false,
             flushes: false,
             done: ControlDone { wait_ms: None, wants_names: false, wants_times: false },
         }
@@ -138,9 +141,10 @@ impl Plan {
                 self.has_copies = copies;
             }
             Command::Lease => {
-                if shared.with_lease(|lease| lease.is_some_and(|lease| lease.holder != file.id)) {
+                if shared.layers().holder().is_some_and(|holder| holder != file.id) {
                     return Err(CommandError::Claimed);
                 }
+                self.layers.begin_lease(file.id);
                 self.has_lease = true;
             }
             Command::WaitMs(_) if !shared.config().is_some_and(|config| config.can_wait) => {
@@ -164,17 +168,14 @@ impl Plan {
                 return Err(CommandError::NotCompiledIn(name::RECORDS));
             }
             Command::Event(..) if !parts::POINTS => return Err(CommandError::NotCompiledIn(name::POINTS)),
-            Command::Event(..) if !POINTS.has_room(self.events + 1) => {
-                return Err(CommandError::State("at most 16 choices for points: `event * off` removes all"));
-            }
-            Command::Event(..) => self.events += 1,
+            Command::Event(..) => self.chooses_points = true,
             Command::Probe(_) | Command::Unprobe(_) if !parts::PROBES => {
                 return Err(CommandError::NotCompiledIn(name::PROBES));
             }
             #[cfg(feature = "probes")]
-            Command::Probe(places) => shared.check_probe(places, &mut self.probes)?,
+            Command::Probe(places) => shared.check_probe(places, self.has_lease, &mut self.probes)?,
             #[cfg(feature = "probes")]
-            Command::Unprobe(Removed::One(address)) if !shared.has_probe(address) => {
+            Command::Unprobe(Removed::One(address)) if !shared.has_probe(address) && !self.probes.plants(address) => {
                 return Err(CommandError::State("there is no probe on that function"));
             }
             #[cfg(feature = "probes")]
@@ -187,7 +188,9 @@ impl Plan {
             Command::Flush => self.flushes = true,
             Command::Cpus(_) | Command::Mark(_) => {}
         }
-        self.keys |= key(&command);
+        let key = key(&command);
+        self.keys |= key;
+        self.layers.set(self.has_lease, key, &self.choices, self.state);
         Ok(())
     }
 }
@@ -197,7 +200,7 @@ pub(super) fn names_state(command: &Command<'_>) -> bool {
     matches!(command, Command::Start | Command::Stop | Command::Freeze | Command::Thaw | Command::Mode(_))
 }
 
-/// The choice that a command sets.
+/// The setting that a command sets.
 fn key(command: &Command<'_>) -> Key {
     match command {
         Command::Hz(_) => Key::HZ,
@@ -213,7 +216,7 @@ fn key(command: &Command<'_>) -> Key {
         Command::Event(..) => Key::POINTS,
         Command::Protocol(_) | Command::Copy(_) | Command::Lease => Key::empty(),
         Command::Probe(_) | Command::Unprobe(_) => Key::empty(),
-        Command::Start | Command::Stop | Command::Freeze | Command::Thaw => Key::empty(),
+        Command::Start | Command::Stop | Command::Freeze | Command::Thaw => Key::STATE,
         Command::Mark(_) | Command::Flush | Command::Ack(..) | Command::WaitMs(_) => Key::empty(),
     }
 }

@@ -13,11 +13,18 @@ use crate::format::point::{MAX_POINT_NAME, PointState, Points};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// The most choices that are kept. A choice for all points of a subsystem (`block.*`) is one.
+/// The most choices that are kept, of the lease and of all others. A choice for all points of a subsystem (`block.*`) is
+/// one.
 const MAX_WANTED: usize = 16;
 
 /// A choice: the points that it is for (a name, or its beginning with `*`), and their state.
-type Choice = (heapless::String<{ MAX_POINT_NAME + 1 }>, PointState);
+#[derive(Clone)]
+struct Choice {
+    points: heapless::String<{ MAX_POINT_NAME + 1 }>,
+    state: PointState,
+    /// It ends with the lease.
+    by_lease: bool,
+}
 
 /// All points that were hit. A point is a `static`, so there is one list in a program, also if it has several
 /// profilers.
@@ -31,10 +38,40 @@ pub(crate) struct List {
     wanted: spin::Mutex<Wanted>,
 }
 
-/// The choices in force, the newest last, and those before the lease.
-struct Wanted {
-    now: heapless::Vec<Choice, MAX_WANTED>,
-    before: heapless::Vec<Choice, MAX_WANTED>,
+/// The choices for points that were not hit yet, the newest last: the newest one for a point counts. Those of the lease
+/// are among them, so its end removes them and nothing else.
+#[derive(Clone)]
+struct Wanted(heapless::Vec<Choice, { 2 * MAX_WANTED }>);
+
+impl Wanted {
+    /// Adds a choice. `false` if there is no room for it.
+    fn choose(&mut self, points: Points<'_>, state: PointState, by_lease: bool) -> bool {
+        let points = points.as_str();
+        // Older choices of which nothing is left have no effect any more. The lease hides those of others, which are in
+        // force again when it ends.
+        self.0.retain(|choice| !covers(points, &choice.points) || by_lease && !choice.by_lease);
+        let hides_any = self.0.iter().any(|choice| covers(points, &choice.points) || covers(&choice.points, points));
+        if state == PointState::Off && !hides_any {
+            return true;
+        }
+        let has_room = self.0.iter().filter(|choice| choice.by_lease == by_lease).count() < MAX_WANTED;
+        has_room
+            && heapless::String::try_from(points)
+                .is_ok_and(|points| self.0.push(Choice { points, state, by_lease }).is_ok())
+    }
+
+    /// The state of a point that is not hit yet: with the choices of the lease, and without them.
+    fn states_of(&self, point: &Point) -> [PointState; 2] {
+        [true, false].map(|with_lease| {
+            let is_for = |choice: &&Choice| (with_lease || !choice.by_lease) && covers(&choice.points, point.name);
+            self.0.iter().rev().find(is_for).map_or(PointState::Off, |choice| choice.state)
+        })
+    }
+}
+
+/// Whether every point that `narrow` names is also one of `wide`: each a name, or the beginning of names and `*`.
+fn covers(wide: &str, narrow: &str) -> bool {
+    wide.strip_suffix('*').map_or(wide == narrow, |beginning| narrow.starts_with(beginning))
 }
 
 impl List {
@@ -42,7 +79,7 @@ impl List {
         Self {
             head: AtomicPtr::new(ptr::null_mut()),
             count: AtomicUsize::new(0),
-            wanted: spin::Mutex::new(Wanted { now: heapless::Vec::new(), before: heapless::Vec::new() }),
+            wanted: spin::Mutex::new(Wanted(heapless::Vec::new())),
         }
     }
 
@@ -68,56 +105,53 @@ impl List {
             }
             let number = self.count.fetch_add(1, Ordering::Relaxed);
             point.next.store(self.head.load(Ordering::Relaxed), Ordering::Relaxed);
-            let (state, before) = (state_of(&wanted.now, point), state_of(&wanted.before, point));
-            point.enlist(number, state, before);
+            let [state, base] = wanted.states_of(point);
+            point.enlist(number, state, base);
             self.head.store(ptr::from_ref(point).cast_mut(), Ordering::Release);
             follow();
         });
     }
 
-    /// The state that the choices in force give a point.
+    /// The state that the choices give a point, with those of the lease and without them.
     #[cfg(feature = "probes")]
-    pub(crate) fn chosen(&self, point: &Point) -> PointState {
-        interrupts::without(|| state_of(&self.wanted.lock().now, point))
+    pub(crate) fn chosen(&self, point: &Point) -> [PointState; 2] {
+        interrupts::without(|| self.wanted.lock().states_of(point))
     }
 
-    /// Whether there is room for `more` choices.
-    pub(crate) fn has_room(&self, more: usize) -> bool {
-        interrupts::without(|| self.wanted.lock().now.len() + more <= MAX_WANTED)
+    /// Whether there is room for all of these choices, of which each has the number of its line; else the first line
+    /// for which there is none.
+    pub(crate) fn check<'a>(
+        &self,
+        choices: impl Iterator<Item = (usize, Points<'a>, PointState, bool)>,
+    ) -> Result<(), usize> {
+        let mut wanted = interrupts::without(|| self.wanted.lock().clone());
+        for (line, points, state, by_lease) in choices {
+            if !wanted.choose(points, state, by_lease) {
+                return Err(line);
+            }
+        }
+        Ok(())
     }
 
-    /// Sets the state of all points with such a name, also of those that will be hit later.
-    pub(crate) fn set(&self, points: Points<'_>, state: PointState) {
+    /// Sets the state of all points with such a name, also of those that will be hit later: until the lease ends, or for
+    /// good.
+    pub(crate) fn set(&self, points: Points<'_>, state: PointState, by_lease: bool) {
         interrupts::without(|| {
             let mut wanted = self.wanted.lock();
-            // The newest choice counts, so an older one for the same text has no effect any more; and `*` replaces all.
-            wanted.now.retain(|(text, _)| points.as_str() != "*" && text != points.as_str());
-            if points.as_str() != "*" || state != PointState::Off {
-                let text = heapless::String::try_from(points.as_str()).unwrap_or_default();
-                // `has_room` was asked before.
-                let _ = wanted.now.push((text, state));
-            }
+            // `check` was called before.
+            wanted.choose(points, state, by_lease);
             let named = self.iter().filter(|point| points.contains(point.name));
-            named.for_each(|point| point.set(state));
+            named.for_each(|point| point.choose(state, by_lease));
             follow();
         });
     }
 
-    /// Notes all states, for the end of a lease that begins.
-    pub(crate) fn keep(&self) {
+    /// Ends what the lease has set.
+    pub(crate) fn end_lease(&self) {
         interrupts::without(|| {
             let mut wanted = self.wanted.lock();
-            wanted.before = wanted.now.clone();
-            self.iter().for_each(|point| point.keep());
-        });
-    }
-
-    /// Sets the states that `keep` has noted; a point that was hit since gets the state that it would have had.
-    pub(crate) fn restore(&self) {
-        interrupts::without(|| {
-            let mut wanted = self.wanted.lock();
-            wanted.now = wanted.before.clone();
-            self.iter().for_each(|point| point.restore());
+            wanted.0.retain(|choice| !choice.by_lease);
+            self.iter().for_each(Point::end_lease);
             follow();
         });
     }
@@ -130,8 +164,49 @@ fn follow() {
     HEAP.follow();
 }
 
-/// The state of a point by these choices.
-fn state_of(choices: &[Choice], point: &Point) -> PointState {
-    let is_for = |text: &str| Points::of(text).is_some_and(|points| points.contains(point.name));
-    choices.iter().rev().find(|(text, _)| is_for(text)).map_or(PointState::Off, |(_, state)| *state)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::point::Unit;
+
+    fn points(text: &str) -> Points<'_> {
+        Points::of(text).unwrap()
+    }
+
+    #[test]
+    fn a_choice_takes_the_place_of_those_that_have_no_effect_any_more() {
+        let mut wanted = Wanted(heapless::Vec::new());
+        let mut choose = |text: &str, state, by_lease| {
+            let is_done = wanted.choose(points(text), state, by_lease);
+            (is_done, wanted.0.len())
+        };
+        (0..16).for_each(|number| assert!(choose(&format!("a.{number}"), PointState::Count, false).0));
+        assert_eq!(choose("b", PointState::Count, false), (false, 16), "there are sixteen");
+        assert_eq!(choose("b", PointState::Off, false), (true, 16), "it is off anyway");
+        assert_eq!(choose("a.3", PointState::Off, false), (true, 15));
+        assert_eq!(choose("a.*", PointState::Off, true), (true, 16), "the lease hides what is there");
+        assert_eq!(choose("a.1*", PointState::Record, true), (true, 17));
+        assert_eq!(
+            choose("a.1*", PointState::Record, false),
+            (true, 10),
+            "in place of a.1, a.10 to a.15 and the lease's"
+        );
+        assert_eq!(choose("*", PointState::Off, true), (true, 10), "only those of the lease give way");
+        assert_eq!(choose("*", PointState::Off, false), (true, 0));
+    }
+
+    #[test]
+    fn the_newest_choice_for_a_point_counts_whoever_made_it() {
+        let mut wanted = Wanted(heapless::Vec::new());
+        let (read, write) = (Point::new("block.read", Unit::Count), Point::new("block.write", Unit::Count));
+        for (text, state, by_lease) in [
+            ("block.*", PointState::Count, false),
+            ("block.*", PointState::Record, true),
+            ("block.read", PointState::Off, false),
+        ] {
+            assert!(wanted.choose(points(text), state, by_lease));
+        }
+        assert_eq!(wanted.states_of(&read), [PointState::Off; 2]);
+        assert_eq!(wanted.states_of(&write), [PointState::Record, PointState::Count]);
+    }
 }

@@ -31,8 +31,8 @@ pub struct Point {
     state: AtomicU64,
     /// Where its counts are in each CPU's memory while its hits are only counted; else nowhere.
     counted: OffsetCell,
-    /// The state before the lease.
-    before: AtomicU64,
+    /// The state without what the lease has set.
+    base: AtomicU64,
     /// Where its counts are in each CPU's memory.
     offset: OffsetCell,
     pub(crate) name: &'static str,
@@ -75,7 +75,7 @@ impl Point {
         Self {
             state: AtomicU64::new(UNLISTED),
             counted: OffsetCell::new(),
-            before: AtomicU64::new(OFF),
+            base: AtomicU64::new(OFF),
             offset: OffsetCell::new(),
             name,
             unit,
@@ -120,10 +120,10 @@ impl Point {
         self.counted.get()
     }
 
-    /// Puts the point into a list, with its number, its state, and the state that the end of a lease gives it. Only for
-    /// a caller that excludes all others that list.
-    pub(crate) fn enlist(&self, number: usize, state: PointState, before: PointState) {
-        self.before.store(before.encode(), Ordering::Relaxed);
+    /// Puts the point into a list, with its number, its state, and that without what the lease has set. Only for a
+    /// caller that excludes all others that list.
+    pub(crate) fn enlist(&self, number: usize, state: PointState, base: PointState) {
+        self.base.store(base.encode(), Ordering::Relaxed);
         self.offset.set_number(number);
         self.set(state);
     }
@@ -146,14 +146,17 @@ impl Point {
         self.state.store(state.encode(), Ordering::Release);
     }
 
-    /// Notes the present state, for the end of a lease that begins.
-    pub(crate) fn keep(&self) {
-        self.before.store(self.state().encode(), Ordering::Relaxed);
+    /// Sets the state: by the lease, until it ends; or for good, in place of what the lease has set.
+    pub(crate) fn choose(&self, state: PointState, by_lease: bool) {
+        if !by_lease {
+            self.base.store(state.encode(), Ordering::Relaxed);
+        }
+        self.set(state);
     }
 
-    /// Sets the state that `keep` has noted.
-    pub(crate) fn restore(&self) {
-        self.set(PointState::decode(self.before.load(Ordering::Relaxed)).unwrap_or(PointState::Off));
+    /// Ends what the lease has set.
+    pub(crate) fn end_lease(&self) {
+        self.set(PointState::decode(self.base.load(Ordering::Relaxed)).unwrap_or(PointState::Off));
     }
 
     /// Counts a hit for which there is no memory.
