@@ -8,7 +8,7 @@ mod probe;
 
 use crate::point::{PointState, Points};
 use crate::table::table;
-use crate::text::EVENT_PREFIX;
+use crate::text::{EVENT_PREFIX, decimal};
 pub use argument::{ArgumentType, ArgumentTypes, Condition, EXPECTED_CONDITION, MAX_CONDITIONS};
 use core::fmt;
 pub use probe::{ProbePlaces, Removed};
@@ -190,12 +190,12 @@ pub struct CpuList<'a>(&'a str);
 impl CpuList<'_> {
     /// Whether the list contains this CPU.
     pub fn contains(self, cpu: usize) -> bool {
-        self.0 == "all" || self.0.split(',').any(|number| number.parse() == Ok(cpu))
+        self.0 == "all" || self.0.split(',').any(|number| decimal(number) == Some(cpu))
     }
 
     /// The greatest CPU number in the list.
     pub fn greatest(self) -> Option<usize> {
-        self.0.split(',').filter_map(|number| number.parse().ok()).max()
+        self.0.split(',').filter_map(decimal).max()
     }
 }
 
@@ -308,17 +308,17 @@ impl<'a> Command<'a> {
             Verb::Copy => one_of("1", "0", "copy 0 or 1").map(Self::Copy),
             Verb::Hz => hz(rest),
             Verb::Interval => one_of("random", "fixed", "interval random or fixed").map(Self::RandomInterval),
-            Verb::Seed => rest.parse().map(Self::Seed).map_err(|_| BadCommand::Value("seed 0 to 2^64-1")),
+            Verb::Seed => decimal(rest).map(Self::Seed).ok_or(BadCommand::Value("seed 0 to 2^64-1")),
             Verb::Include | Verb::Exclude => {
                 let is_idle = one_of("idle", "user", "idle or user")?;
                 Ok(Self::Include(verb == Verb::Include, if is_idle { Who::Idle } else { Who::User }))
             }
             Verb::Backoff => one_of("on", "off", "backoff on or off").map(Self::Backoff),
-            Verb::Depth => match rest.parse() {
-                Ok(depth) if (1..=MAX_DEPTH).contains(&depth) => Ok(Self::Depth(depth)),
+            Verb::Depth => match decimal(rest) {
+                Some(depth) if (1..=MAX_DEPTH).contains(&depth) => Ok(Self::Depth(depth)),
                 _ => wrong("depth 1 to 250"),
             },
-            Verb::Cpus if rest == "all" || rest.split(',').all(|number| number.parse::<usize>().is_ok()) => {
+            Verb::Cpus if rest == "all" || rest.split(',').all(|number| decimal::<usize>(number).is_some()) => {
                 Ok(Self::Cpus(CpuList(rest)))
             }
             Verb::Cpus => wrong("cpus all, or numbers with commas"),
@@ -327,8 +327,8 @@ impl<'a> Command<'a> {
                 false => Ok(Self::Mode(Mode::Overwrite)),
             },
             Verb::Lockup if rest == "off" => Ok(Self::Lockup(0)),
-            Verb::Lockup => match rest.parse() {
-                Ok(ms) if (1..=MAX_LOCKUP_MS).contains(&ms) => Ok(Self::Lockup(ms)),
+            Verb::Lockup => match decimal(rest) {
+                Some(ms) if (1..=MAX_LOCKUP_MS).contains(&ms) => Ok(Self::Lockup(ms)),
                 _ => wrong("lockup off, or lockup 1 to 3600000 milliseconds"),
             },
             Verb::Mark if !rest.is_empty() && rest.len() <= MAX_NAME => Ok(Self::Mark(rest)),
@@ -344,10 +344,9 @@ impl<'a> Command<'a> {
                 .map(Self::Unprobe)
                 .ok_or(BadCommand::Value("unprobe all, unprobe lease, or unprobe ADDRESS, hexadecimal")),
             Verb::Ack => ack(rest),
-            Verb::Wait => rest
-                .parse()
+            Verb::Wait => decimal(rest)
                 .map(|ms: u64| Self::WaitMs(ms.min(MAX_WAIT_MS)))
-                .map_err(|_| BadCommand::Value("wait MILLISECONDS")),
+                .ok_or(BadCommand::Value("wait MILLISECONDS")),
         }
     }
 }
@@ -357,8 +356,8 @@ fn hz(rest: &str) -> Result<Command<'static>, BadCommand> {
         Some(number) => (number.trim_end(), MAX_HZ_BY_FORCE),
         None => (rest, MAX_HZ),
     };
-    match number.parse() {
-        Ok(hz) if (1..=most).contains(&hz) => Ok(Command::Hz(hz)),
+    match decimal(number) {
+        Some(hz) if (1..=most).contains(&hz) => Ok(Command::Hz(hz)),
         _ => Err(BadCommand::Value("hz 1 to 20000, or up to 100000 with `force` after it")),
     }
 }
@@ -366,11 +365,11 @@ fn hz(rest: &str) -> Result<Command<'static>, BadCommand> {
 fn ack(rest: &str) -> Result<Command<'static>, BadCommand> {
     let parts = rest.split_once(' ').and_then(|(stream, position)| {
         let stream = match stream.strip_prefix(EVENT_PREFIX) {
-            Some(cpu) => StreamName::Event(cpu.parse().ok()?),
+            Some(cpu) => StreamName::Event(decimal(cpu)?),
             None if stream == "meta" => StreamName::Meta,
-            None => StreamName::Cpu(stream.parse().ok()?),
+            None => StreamName::Cpu(decimal(stream)?),
         };
-        Some((stream, position.trim_start().parse().ok()?))
+        Some((stream, decimal(position.trim_start())?))
     });
     parts
         .map(|(stream, position)| Command::Ack(stream, position))

@@ -19,7 +19,7 @@
 use crate::line::Name;
 use crate::point::PointState;
 use crate::record::EVENT_HEADER_WORDS;
-use crate::text::{Hex, parse_hex};
+use crate::text::{Hex, decimal, parse_hex};
 use core::fmt::{self, Display, Formatter};
 
 /// The first character of a line.
@@ -165,11 +165,10 @@ pub fn address(word: u64) -> Hex {
 fn weight_and_state(text: &str) -> Option<(u64, PointState)> {
     let end = text.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     let (weight, rest) = text.split_at(end);
-    let period = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
     let state = match rest.split_at_checked(1) {
         None => PointState::Record,
-        Some(("x", hits)) => PointState::Every(period(hits)?),
-        Some(("~", weight)) => PointState::ByWeight(period(weight)?),
+        Some(("x", hits)) => PointState::Every(decimal(hits)?),
+        Some(("~", weight)) => PointState::ByWeight(decimal(weight)?),
         Some(_) => return None,
     };
     PointState::decode(state.encode()).filter(|known| *known == state)?;

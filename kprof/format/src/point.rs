@@ -13,6 +13,7 @@
 //! bucket.
 
 use crate::table::table;
+use crate::text::decimal;
 use core::fmt;
 
 table! {
@@ -93,7 +94,7 @@ impl PointState {
     /// assert_eq!(PointState::of(&format!("every {}", MAX_PERIOD + 1)), None);
     /// ```
     pub fn of(text: &str) -> Option<Self> {
-        let period = |text: &str| text.trim_start().parse().ok().filter(|period| (1..=MAX_PERIOD).contains(period));
+        let period = |text: &str| decimal(text.trim_start()).filter(|period| (1..=MAX_PERIOD).contains(period));
         match text.split_once(' ') {
             None if text == "off" => Some(Self::Off),
             None if text == "count" => Some(Self::Count),
@@ -178,7 +179,7 @@ pub const fn weights(bucket: usize) -> (u64, u64) {
 /// assert_eq!((bucket_of_name("log2-12"), bucket_of_name("log2-64"), bucket_of_name("lost")), (Some(12), None, None));
 /// ```
 pub fn bucket_of_name(name: &str) -> Option<usize> {
-    name.strip_prefix(BUCKET_PREFIX)?.parse().ok().filter(|bucket| *bucket < BUCKETS)
+    decimal(name.strip_prefix(BUCKET_PREFIX)?).filter(|bucket| *bucket < BUCKETS)
 }
 
 /// Whether this can be the name of a point: 1 to 64 visible ASCII characters, none of them `*`.

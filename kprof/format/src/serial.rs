@@ -12,7 +12,7 @@
 //! damaged; the other lines stay readable.
 
 use super::checksum::Crc32;
-use super::text::parse_hex;
+use super::text::{decimal, parse_hex};
 use core::fmt::Write;
 
 /// The text by which a line of kprof is found in a log.
@@ -82,7 +82,7 @@ pub fn read(log_line: &[u8]) -> Option<Result<Line<'_>, Damaged>> {
 fn parse(rest: &[u8]) -> Option<Line<'_>> {
     let rest = rest.strip_suffix(b"\r").unwrap_or(rest);
     let mut parts = rest.splitn(3, |byte| *byte == b' ');
-    let sequence = core::str::from_utf8(parts.next()?).ok()?.parse().ok()?;
+    let sequence = decimal(core::str::from_utf8(parts.next()?).ok()?)?;
     let crc = parts.next().filter(|digits| digits.len() == 8).and_then(parse_hex)?;
     let line = parts.next()?;
     (u64::from(Crc32::default().with(line).end()) == crc).then_some(Line { sequence, line })

@@ -9,6 +9,16 @@ pub const UNNAMED_TASK: &str = "id";
 /// The event stream of a CPU is named by this prefix and the number of the CPU.
 pub const EVENT_PREFIX: &str = "event-";
 
+/// A decimal number: digits only, because `str::parse` also takes a `+`.
+///
+/// ```
+/// use kprof_format::text::decimal;
+/// assert_eq!((decimal::<u8>("20"), decimal::<u8>("+20"), decimal::<u8>("256"), decimal::<u8>("")), (Some(20), None, None, None));
+/// ```
+pub fn decimal<N: core::str::FromStr>(text: &str) -> Option<N> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 /// A number as lower-case hex without `0x` and without leading zeros, in its own buffer.

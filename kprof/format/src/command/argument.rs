@@ -5,6 +5,7 @@
 //! all values meet, or that no value meets, is refused, because it must be a mistake.
 
 use crate::event::MAX_ARGUMENTS;
+use crate::text::decimal;
 use core::fmt;
 
 /// The most conditions of a probe.
@@ -60,8 +61,7 @@ impl ArgumentType {
         let (is_negative, digits) = text.strip_prefix('-').map_or((false, text), |digits| (true, digits));
         let magnitude = match digits.strip_prefix("0x") {
             Some(digits) => super::probe::hex(digits)?,
-            None if digits.bytes().all(|digit| digit.is_ascii_digit()) => digits.parse().ok()?,
-            None => return None,
+            None => decimal(digits)?,
         };
         let value = if is_negative { magnitude.wrapping_neg() } else { magnitude };
         let has_sign = self.is_signed && (value as i64) < 0;

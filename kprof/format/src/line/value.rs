@@ -3,7 +3,7 @@
 //! In: a value, or the text of a field. Out: the other of the two. Runs in: any, a panic handler too; no allocation.
 //! Never panics: a text that is not such a value is an error that names the field.
 
-use crate::text::{EVENT_PREFIX, Hex as HexDigits, parse_hex};
+use crate::text::{EVENT_PREFIX, Hex as HexDigits, decimal, parse_hex};
 use core::fmt::{self, Display, Formatter, Write as _};
 
 /// Why a line cannot be parsed.
@@ -64,11 +64,6 @@ pub trait Value<'a>: Sized {
     fn read(key: &'a str, text: &'a str) -> Result<Self, BadLine<'a>> {
         Self::of(text).ok_or(BadLine::Value { key, text, expected: Self::EXPECTED })
     }
-}
-
-/// A decimal number: digits only, because `str::parse` also takes a `+`.
-fn decimal<N: core::str::FromStr>(text: &str) -> Option<N> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 impl Value<'_> for u64 {
