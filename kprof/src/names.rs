@@ -37,8 +37,7 @@ impl Shared {
 
     /// Records that a setting changed.
     pub(crate) fn note_setting(&self, command: core::fmt::Arguments<'_>) {
-        // A longer one (a list of many CPUs) is truncated.
-        let mut text = Truncating(heapless::String::<256>::new());
+        let mut text = Truncating(heapless::String::<MAX_TEXT>::new());
         let _ = text.write_fmt(command);
         self.meta.put_or_lose(Kind::Setting, [0; 3], &text.0);
     }
@@ -68,12 +67,13 @@ impl Shared {
         self.note_setting(format_args!("{} {}", Verb::Cpus, EnabledCpus(self)));
     }
 
-    /// Records all settings, for a reader that may have missed their changes.
+    /// Records all settings, for a reader that may have missed their changes. The points first: if there are more than
+    /// the stream has room for, the newest records are kept.
     pub(crate) fn note_all(&self) {
+        self.note_points(None);
         self.note_setting(format_args!("{} {}", Fact::Trigger, self.trigger().name()));
         self.note_choices(Key::all(), &self.live.choices());
         self.note_cpus();
-        self.note_points(None);
     }
 }
 
@@ -95,15 +95,43 @@ impl core::fmt::Display for EnabledCpus<'_> {
     }
 }
 
-/// A text that is truncated at its capacity.
+/// A text that is truncated at its capacity, and then ends in [`REST`]. (The beginning of a list of CPUs would be
+/// another list.)
 struct Truncating<const N: usize>(heapless::String<N>);
+
+/// What a truncated text ends in.
+const REST: &str = "...";
 
 impl<const N: usize> Write for Truncating<N> {
     fn write_str(&mut self, text: &str) -> core::fmt::Result {
-        let fits = truncated(text, N - self.0.len());
-        // It fits by its length.
-        let _ = self.0.push_str(fits);
-        Ok(())
+        if self.0.push_str(text).is_ok() {
+            return Ok(());
+        }
+        // They fit by their lengths: together the capacity.
+        let _ = self.0.push_str(truncated(text, N - self.0.len()));
+        let end = truncated(&self.0, N - REST.len()).len();
+        self.0.truncate(end);
+        let _ = self.0.push_str(REST);
+        Err(core::fmt::Error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_is_too_long_is_not_another_list() {
+        let list = |numbers| {
+            let mut text = Truncating(heapless::String::<16>::new());
+            let _ = write!(text, "cpus ");
+            let _ = (0..numbers).try_for_each(|number| write!(text, "{},", number + 100));
+            text.0
+        };
+        assert_eq!(
+            [2, 3, 4].map(list).each_ref().map(|text| text.as_str()),
+            ["cpus 100,101,", "cpus 100,101,...", "cpus 100,101,..."]
+        );
     }
 }
 

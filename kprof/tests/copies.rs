@@ -390,3 +390,18 @@ fn producer_owner_and_copies_beside_each_other_in_overwrite_mode() {
     let _alone = alone();
     beside_each_other(Mode::Overwrite);
 }
+
+#[test]
+fn a_process_has_the_claim_or_reads_copies_through_whatever_files() {
+    let (profiler, _) = running(Config::new());
+    let (claims, copies) = (profiler.open_control(1), profiler.open_control(1));
+    claims.write(b"protocol 1").unwrap();
+    let error = copies.write(b"copy 1").unwrap_err();
+    assert!(error.to_string().contains("has the claim through another file"), "{error}");
+    claims.write(b"protocol 0").unwrap();
+    copies.write(b"copy 1").unwrap();
+    let error = claims.write(b"protocol 1").unwrap_err();
+    assert!(error.to_string().contains("reads copies through another file"), "{error}");
+    copies.write(b"copy 0\nprotocol 1\nprotocol 0\ncopy 1").unwrap();
+    profiler.open_control(2).write(b"protocol 1").unwrap();
+}

@@ -230,6 +230,50 @@ fn with_sixteen_choices_there_is_room_for_those_that_take_the_place_of_others() 
 }
 
 #[test]
+fn a_reader_of_copies_gets_no_hit_twice_though_counts_of_a_replaced_record_go_back() {
+    let _alone = alone();
+    for words in [2048, 4096, 1 << 15] {
+        let (profiler, slots): (Kprof, &'static [CpuSlot; 2]) = machine();
+        let config = Config { tsc_hz: 1_000_000_000, text: (text(0), text(256)), ..Config::new() };
+        profiler.init(|| kprof::Setup { slots, meta: memory(words), config }).unwrap();
+        profiler.register_points(1, || places(64)).unwrap();
+        ctl(profiler, "event * off\nevent copied.* count");
+        let here = point(format!("copied.{words}").leak());
+        let copier = profiler.open_control(2);
+        copier.write(b"copy 1").unwrap();
+        (0..10).for_each(|_| profiler.hit(here, 7));
+        ctl(profiler, "flush");
+        while control(profiler)["meta.position-in"].parse::<usize>().unwrap() < words * 6 / 10 {
+            profiler.mark("something else");
+        }
+        // The first read of the daemon makes room, and replaces the account. Its words are still in the ring.
+        let daemon = Daemon::claim(profiler, 1);
+        daemon.meta.read(&mut vec![0; 1 << 18]).unwrap();
+        let copies = profiler.open_meta(2);
+        let read = || {
+            let (mut buffer, mut hits) = (vec![0; 1 << 18], 0);
+            loop {
+                let bytes = copies.read(&mut buffer).unwrap();
+                if bytes == 0 {
+                    return hits;
+                }
+                each_account(&buffer[..bytes], |line| {
+                    hits += line
+                        .counters
+                        .in_text()
+                        .filter(|(name, _)| *name == "filtered")
+                        .map(|(_, hits)| hits)
+                        .sum::<u64>();
+                });
+            }
+        };
+        let first = read();
+        ctl(profiler, "flush");
+        assert_eq!(first + read(), 10, "{words} words: {first} at first");
+    }
+}
+
+#[test]
 fn counts_that_do_not_fit_into_one_record_or_into_the_stream_are_written_later() {
     let _alone = alone();
     let (profiler, read) = (fresh(), point("many.read"));

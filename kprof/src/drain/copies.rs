@@ -9,7 +9,7 @@ use super::MAX_OVERTAKEN;
 use crate::errors::{ReadError, StreamName};
 use crate::format::record::MAX_WORDS;
 use crate::patience::Patience;
-use crate::ring::{NoCopy, Ring};
+use crate::ring::{Copy, NoCopy, Ring};
 use crate::state::Shared;
 use crate::state::copier::Copier;
 use crate::state::owner::{Activity, ClaimId, Conflict};
@@ -39,7 +39,15 @@ pub(super) fn read(shared: &Shared, name: StreamName, claim: ClaimId, buffer: &m
     })?;
     let reading = Reading(copier);
     for _ in 0..MAX_OVERTAKEN {
-        match pieces(ring, reading.0, buffer) {
+        let commit = |at: u64, copy: &Copy| {
+            let has_copied = || copier.has_copied(at + copy.words, copy.records);
+            if name == StreamName::Meta {
+                return shared.meta.commit_copies(at, has_copied);
+            }
+            has_copied();
+            true
+        };
+        match pieces(ring, reading.0, buffer, commit) {
             Err(NoCopy::TooSmall(words)) => return Err(ReadError::TooSmall(words as usize * 8)),
             Ok(bytes) => return Ok(bytes),
             Err(NoCopy::Overwritten) => {
@@ -52,8 +60,13 @@ pub(super) fn read(shared: &Shared, name: StreamName, claim: ClaimId, buffer: &m
 }
 
 /// Copies pieces of at most [`PIECE_BYTES`] until the buffer is full or no record is left. Returns the number of bytes,
-/// or an error if nothing was copied.
-fn pieces(ring: &Ring, copier: &Copier, buffer: &mut [u8]) -> Result<usize, NoCopy> {
+/// or an error if nothing was copied. `commit` moves the reader's place after a piece, unless the piece does not count.
+fn pieces(
+    ring: &Ring,
+    copier: &Copier,
+    buffer: &mut [u8],
+    commit: impl Fn(u64, &Copy) -> bool,
+) -> Result<usize, NoCopy> {
     let mut bytes = 0;
     loop {
         let piece = (bytes + PIECE_BYTES).min(buffer.len());
@@ -63,7 +76,9 @@ fn pieces(ring: &Ring, copier: &Copier, buffer: &mut [u8]) -> Result<usize, NoCo
                 if copy.records == 0 {
                     return Ok(bytes);
                 }
-                copier.has_copied(at + copy.words, copy.records);
+                if !commit(at, &copy) {
+                    return if bytes > 0 { Ok(bytes) } else { Err(NoCopy::Overwritten) };
+                }
                 bytes += copy.words as usize * 8;
             }
             Err(_) if bytes > 0 => return Ok(bytes),

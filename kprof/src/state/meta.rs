@@ -8,9 +8,10 @@
 //!
 //! Full: as long as nothing has been read under the present claim, the newest records replace the oldest, so that a
 //! reader that starts late gets the names of the tasks that exist now. The replaced records count as overwritten. The
-//! first read frees half of the ring in this way. After it, a record that does not fit is lost and counted. A task name
-//! is stored only if an eighth of the ring stays free for settings, marks and images. Counts of a point in a replaced
-//! record that nobody has read go back to where they came from, and are written again.
+//! first read frees half of the ring in this way. After it, a record that does not fit is lost and counted, and a task
+//! name is stored only if an eighth of the ring stays free for settings, marks and images. Counts of a point in a
+//! replaced record that nobody has read go back to where they came from, and are written again. From then on nobody
+//! gets a copy of the replaced record, though its words may still be there: a reader of copies would count twice.
 
 use super::copier::{Border, Copier};
 use super::owner::Activity;
@@ -59,6 +60,9 @@ pub(crate) struct Meta {
     /// How many accounts of points did not fit when they were written last, or were replaced unread since. Their counts
     /// are kept.
     pub(crate) kept: AtomicU64,
+    /// The end of the last record whose counts went back: nothing before it may be copied any more. Written under the
+    /// lock.
+    put_back_until: AtomicU64,
     /// A quarter of the ring is unread and the reader has been told.
     pub(crate) woken: AtomicBool,
     pub(crate) reader: Reader,
@@ -74,6 +78,7 @@ impl Meta {
             lost: AtomicU64::new(0),
             overwritten: AtomicU64::new(0),
             kept: AtomicU64::new(0),
+            put_back_until: AtomicU64::new(0),
             woken: AtomicBool::new(false),
             reader: Reader::new(),
             copier: Copier::new(),
@@ -162,7 +167,7 @@ impl Meta {
             let _only_producer = take(&self.lock).ok_or(NoRoom::Full)?;
             let ring = self.ring.get().ok_or(NoRoom::Full)?;
             let reserve = if kind == Kind::TaskName { ring.capacity() / 8 } else { 0 };
-            let mut sink = self.room(ring, words + reserve)?;
+            let mut sink = self.room(ring, words, reserve)?;
             let header = [0, ring.head(), 0, tsc, values[0], values[1], values[2], text.len() as u64];
             header.into_iter().chain(words_of(text)).for_each(|word| sink.push(word));
             if sink.is_full() {
@@ -182,7 +187,7 @@ impl Meta {
         while free_words(ring) < ring.capacity() / 2 {
             let made = interrupts::without(|| {
                 let _only_producer = self.lock.lock();
-                self.room(ring, (free_words(ring) + 256).min(ring.capacity() / 2)).map(drop)
+                self.room(ring, (free_words(ring) + 256).min(ring.capacity() / 2), 0).map(drop)
             });
             let goes_on = match made {
                 Ok(()) => true,
@@ -195,10 +200,10 @@ impl Meta {
         }
     }
 
-    /// Space for a record. `words` includes the words that must stay free after it. Replaces the oldest records if no
-    /// reader needs them.
-    fn room<'r>(&self, ring: &'r Ring, words: u64) -> Result<Sink<'r>, NoRoom> {
-        if free_words(ring) >= words {
+    /// Space for a record of this many words. Replaces the oldest records if no reader needs them, no more than it
+    /// takes; if one does, `reserve` more words must stay free.
+    fn room<'r>(&self, ring: &'r Ring, words: u64, reserve: u64) -> Result<Sink<'r>, NoRoom> {
+        if free_words(ring) >= words + reserve {
             return Ok(ring.room());
         }
         // A reader that has read something under the present claim must get everything that follows, so nothing may be
@@ -217,10 +222,12 @@ impl Meta {
             while free_words(ring) < words {
                 // Records that an export has written out already do not count as overwritten.
                 let missed = ring.tail() >= unread;
-                if parts::POINTS && ring.tail() >= self.reader.furthest().max(self.copier.position()) {
-                    self.put_oldest_back(ring);
-                }
+                let is_unread = ring.tail() >= self.reader.furthest().max(self.copier.position());
+                let goes_back = parts::POINTS && is_unread && self.put_oldest_back(ring);
                 let (_, replaced) = ring.reserve_overwriting(free_words(ring) + 1);
+                if goes_back {
+                    self.put_back_until.store(ring.tail(), Ordering::Relaxed);
+                }
                 self.overwritten.fetch_add(if missed { replaced } else { 0 }, Ordering::Relaxed);
             }
             Ok(ring.room())
@@ -229,15 +236,29 @@ impl Meta {
         sink
     }
 
-    /// Puts the counts in the oldest record back, if it is the account of a point.
+    /// Carries out `commit` if records that were copied from `at` on count for the reader of copies: if none of them
+    /// was replaced with its counts put back. Returns whether it has.
+    pub(crate) fn commit_copies(&self, at: u64, commit: impl FnOnce()) -> bool {
+        interrupts::without(|| {
+            // So that no counts go back between the check and the commit.
+            let _only_producer = self.lock.lock();
+            let counts = at >= self.put_back_until.load(Ordering::Relaxed);
+            if counts {
+                commit();
+            }
+            counts
+        })
+    }
+
+    /// Puts the counts in the oldest record back, if it is the account of a point. Returns whether it is.
     #[cold]
     #[inline(never)]
-    fn put_oldest_back(&self, ring: &Ring) {
+    fn put_oldest_back(&self, ring: &Ring) -> bool {
         let word = |at: usize| ring.word(ring.tail().wrapping_add(at as u64));
         if !Header::decode(word(0)).is_ok_and(|header| header.kind == Kind::PointAccount) {
-            return;
+            return false;
         }
-        let Some(slots) = self.slots.get() else { return };
+        let Some(slots) = self.slots.get() else { return false };
         let mut text = heapless::Vec::<u8, MAX_TEXT>::new();
         let length = (word(TEXT_LENGTH) as usize).min(MAX_TEXT);
         let words = (META_HEADER_WORDS..META_HEADER_WORDS.wrapping_add(length.div_ceil(8))).map(word);
@@ -246,6 +267,7 @@ impl Meta {
         let place = |cpu: usize, point| slots.get(cpu)?.sampler.points.get(point);
         put_account_back(place, [4, 5, 6].map(word), text);
         self.kept.fetch_add(1, Ordering::Relaxed);
+        true
     }
 
     /// Writes one record, or counts it as lost.

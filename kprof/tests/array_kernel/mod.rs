@@ -233,18 +233,23 @@ pub fn point_accounts<K: Kernel>(
         if bytes == 0 {
             return;
         }
-        let (words, mut at) = (words(&buffer[..bytes]), 0);
-        while at < words.len() {
-            let header = Header::decode(words[at]).unwrap();
-            let record = &words[at..at + header.words as usize];
-            at += record.len();
-            if header.kind == Kind::PointAccount {
-                let text: Vec<u8> = record[8..].iter().flat_map(|word| word.to_le_bytes()).collect();
-                let text = std::str::from_utf8(&text[..record[7] as usize]).unwrap();
-                each(&PointAccount::of_record(record[3], record[5], record[6], text));
-            }
-        }
+        each_account(&buffer[..bytes], &mut each);
         let end = control(profiler)["meta.position-in"].clone();
         ctl.write(format!("ack meta {end}").as_bytes()).unwrap();
+    }
+}
+
+/// Calls `each` for each account of a point in the bytes of a read of the meta stream.
+pub fn each_account(bytes: &[u8], mut each: impl FnMut(&PointAccount<'_>)) {
+    let (words, mut at) = (words(bytes), 0);
+    while at < words.len() {
+        let header = Header::decode(words[at]).unwrap();
+        let record = &words[at..at + header.words as usize];
+        at += record.len();
+        if header.kind == Kind::PointAccount {
+            let text: Vec<u8> = record[8..].iter().flat_map(|word| word.to_le_bytes()).collect();
+            let text = std::str::from_utf8(&text[..record[7] as usize]).unwrap();
+            each(&PointAccount::of_record(record[3], record[5], record[6], text));
+        }
     }
 }

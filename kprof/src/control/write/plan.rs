@@ -14,6 +14,7 @@ use crate::parts::{self, name};
 use crate::state::choices::{Choices, Key};
 use crate::state::layers::Layers;
 use crate::state::settings::State;
+use core::sync::atomic::Ordering;
 
 pub(super) const NO_ACK_IN_OVERWRITE: &str = "nothing is acknowledged in mode overwrite";
 
@@ -124,6 +125,10 @@ impl Plan {
                 if claim && self.has_copies {
                     return Err(CommandError::State("`copy 0` comes before `protocol 1`"));
                 }
+                let is_same = shared.copy_process.load(Ordering::Acquire) == file.process;
+                if claim && is_same && ![0, file.id].contains(&shared.copy_claim()) {
+                    return Err(CommandError::State("this process reads copies through another file"));
+                }
                 // `protocol 0` through a file without the claim changes nothing.
                 self.claims |= claim || self.has_claim;
                 self.has_claim = claim;
@@ -135,6 +140,10 @@ impl Plan {
                 }
                 if copies && self.has_claim {
                     return Err(CommandError::State("`protocol 0` comes before `copy 1`"));
+                }
+                let is_same = shared.claim_process.load(Ordering::Relaxed) == file.process;
+                if copies && is_same && ![0, file.id].contains(&shared.claim()) {
+                    return Err(CommandError::State("this process has the claim through another file"));
                 }
                 // `copy 0` through a file that reads no copies changes nothing.
                 self.copies |= copies || self.has_copies;

@@ -1,0 +1,72 @@
+//! A kernel with many points, and what the registration of memory for them may not hold up.
+#![cfg(all(feature = "profiling", feature = "points"))]
+
+mod array_kernel;
+
+use array_kernel::*;
+use kprof::{Config, CpuSlot, Point, PointCounts, Profiler, RegisterError, Unit};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+type Kprof = &'static Profiler<ArrayKernel>;
+
+fn fresh() -> Kprof {
+    let (profiler, slots): (Kprof, &'static [CpuSlot; 2]) = machine();
+    set_up(profiler, slots, Config { hz: 500, ..Config::new() });
+    profiler
+}
+
+fn places(count: usize) -> &'static [PointCounts] {
+    Vec::leak((0..count).map(|_| PointCounts::new()).collect())
+}
+
+#[test]
+fn a_claim_repeats_all_settings_though_there_are_many_points() {
+    let _alone = alone();
+    let profiler = fresh();
+    for number in 0..120 {
+        let name = format!("repeated.{number}").leak();
+        profiler.hit(Box::leak(Box::new(Point::new(name, Unit::Count))), 1);
+    }
+    let daemon = Daemon::claim(profiler, 1);
+    let mut buffer = vec![0; 64 * 1024];
+    let bytes = daemon.meta.read(&mut buffer).unwrap();
+    let text = String::from_utf8_lossy(&buffer[..bytes]);
+    for setting in ["trigger ", "hz 500", "seed ", "depth ", "cpus all"] {
+        assert!(text.contains(setting), "{setting}");
+    }
+}
+
+#[test]
+fn the_sampler_goes_on_while_somebody_finds_memory_for_points() {
+    let _alone = alone();
+    let profiler = fresh();
+    std::thread::spawn(|| profiler.run_sampler(0));
+    profiler.start().unwrap();
+    let sent = || counter(profiler, "sent");
+    let has_seen = AtomicBool::new(false);
+    profiler
+        .register_points(1, || {
+            // The sampler writes the counts of points once a second: two seconds of ticks are enough to see it go on.
+            let begin = sent();
+            while sent() < begin + 1000 {
+                std::thread::yield_now();
+            }
+            has_seen.store(true, Ordering::Relaxed);
+            // Meanwhile the CPU cannot be registered again.
+            assert_eq!(profiler.register_points(1, || unreachable!("it has memory")), Err(RegisterError::Twice(1)));
+            places(4)
+        })
+        .unwrap();
+    assert!(has_seen.load(Ordering::Relaxed));
+    // Nobody takes these ticks, so they stay pending.
+    assert!(profiler.stop().is_err());
+}
+
+#[test]
+fn a_registration_that_is_refused_takes_nothing() {
+    let _alone = alone();
+    let (profiler, memory) = (fresh(), places(6));
+    profiler.register_points(1, || &memory[4..]).unwrap();
+    assert_eq!(profiler.register_points(0, || memory), Err(RegisterError::PointsTaken(0)));
+    assert_eq!(profiler.register_points(0, || &memory[..4]), Ok(()));
+}
