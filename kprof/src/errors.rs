@@ -8,6 +8,8 @@ use core::fmt;
 use crate::format::command::BadCommand;
 pub(crate) use crate::format::command::MAX_DEPTH;
 pub use crate::format::command::StreamName;
+/// The greatest frequency of the TSC, so that no time in its ticks overflows.
+pub(crate) const MAX_TSC_HZ: u64 = 1_000_000_000_000;
 /// The least number of words of a ring: a record of the greatest length fits.
 pub(crate) const MIN_RING_WORDS: usize = crate::format::record::MAX_WORDS;
 
@@ -24,8 +26,8 @@ pub enum InitError {
     Depth(u16),
     /// `Config::hz` must be 1 to 100 000.
     Hz(u32),
-    /// `Config::tsc_hz` is 0: calibrate the TSC first (`kprof::clock`).
-    TscHz,
+    /// `Config::tsc_hz` is 0 or more than 10^12: calibrate the TSC first (`kprof::clock`).
+    TscHz(u64),
     /// `Config::text` is empty or begins after its end: every stack would be truncated at once.
     Text((u64, u64)),
     /// `Config::sampler_cpu` has no slot.
@@ -53,7 +55,9 @@ impl fmt::Display for InitError {
             Self::SlotTaken(cpu) => write!(f, "the slot of cpu {cpu} belongs to another profiler"),
             Self::Depth(depth) => write!(f, "depth must be 1 to {MAX_DEPTH}, is {depth}"),
             Self::Hz(hz) => write!(f, "hz must be 1 to 100000, is {hz}"),
-            Self::TscHz => f.write_str("tsc_hz is 0: calibrate the TSC first (kprof::clock)"),
+            Self::TscHz(hz) => {
+                write!(f, "tsc_hz is {hz}, not 1 to {MAX_TSC_HZ}: calibrate the TSC first (kprof::clock)")
+            }
             Self::Text((start, end)) => write!(f, "the text range {start:x}-{end:x} is empty"),
             Self::SamplerCpu(cpu) => write!(f, "the sampler CPU {cpu} has no slot"),
             Self::NoSampler => f.write_str("without a sampler CPU every CPU must sample itself: use Trigger::Timer"),

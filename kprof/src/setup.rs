@@ -5,7 +5,7 @@
 
 use crate::config::Mode;
 use crate::config::{Config, CountedEvent, Setup, Trigger};
-use crate::errors::{InitError, MAX_DEPTH, RegisterError};
+use crate::errors::{InitError, MAX_DEPTH, MAX_TSC_HZ, RegisterError};
 use crate::parts::{self, name};
 use crate::state::Shared;
 use core::mem::MaybeUninit;
@@ -52,7 +52,7 @@ fn check(config: &Config, slots: usize) -> Result<(), InitError> {
         }
         Config { depth, .. } if !(1..=MAX_DEPTH).contains(depth) => InitError::Depth(*depth),
         Config { hz, .. } if !(1..=100_000).contains(hz) => InitError::Hz(*hz),
-        Config { tsc_hz: 0, .. } => InitError::TscHz,
+        Config { tsc_hz, .. } if !(1..=MAX_TSC_HZ).contains(tsc_hz) => InitError::TscHz(*tsc_hz),
         Config { text, .. } if text.0 >= text.1 => InitError::Text(*text),
         Config { sampler_cpu: Some(cpu), .. } if *cpu >= slots => InitError::SamplerCpu(*cpu),
         Config { sampler_cpu: None, trigger, .. } if *trigger != Trigger::Timer => InitError::NoSampler,

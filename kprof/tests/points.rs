@@ -18,7 +18,7 @@ type Kprof = &'static Profiler<ArrayKernel>;
 fn fresh() -> Kprof {
     let (profiler, slots): (Kprof, &'static [CpuSlot; 2]) = machine();
     set_up(profiler, slots, Config::new());
-    (0..2).for_each(|cpu| profiler.register_points(cpu, || places(32)).unwrap());
+    (0..2).for_each(|cpu| profiler.register_points(cpu, || places(64)).unwrap());
     ctl(profiler, "event * off");
     profiler
 }

@@ -142,6 +142,10 @@ impl Meta {
         text: &str,
         take: impl Fn(&'a spin::Mutex<()>) -> Option<spin::MutexGuard<'a, ()>>,
     ) {
+        // Before `init` there is no stream that could lose something: a claim repeats settings, points and names.
+        if self.ring.get().is_none() {
+            return;
+        }
         let mut patience = None;
         loop {
             match self.put_within(tsc, kind, values, text, &take) {

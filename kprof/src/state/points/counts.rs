@@ -91,13 +91,16 @@ impl PointCounts {
     }
 
     /// Takes all counts, which are 0 then. A hit in progress may be divided between this call and the next one: its
-    /// weight may be taken first; its bucket stays with what becomes of it. The sums over all calls are exact.
+    /// weight may be taken first; its bucket stays with what becomes of it. The sums over all calls are exact; a weight
+    /// of 2^64 - 1 says that it is that or more.
     pub(crate) fn take(&self) -> Taken {
         let swap = |count: &AtomicU64| count.swap(0, Ordering::Acquire);
         let outcomes = self.asked.take();
         let mut buckets = self.buckets.each_ref().map(swap);
+        let all = buckets;
         self.asked.settle(&outcomes, &mut buckets, |bucket, count| self.add_to_bucket(bucket, count));
-        Taken { weight: swap(&self.weight), outcomes, buckets }
+        let weight = swap(&self.weight);
+        Taken { weight: if has_wrapped(weight, &all) { u64::MAX } else { weight }, outcomes, buckets }
     }
 
     /// As `take`, of the point of allocations: while they are recorded by chance, those that were only counted were
@@ -117,7 +120,7 @@ impl PointCounts {
 
     /// Adds counts that were taken and could not be written.
     pub(crate) fn put_back(&self, taken: &Taken) {
-        self.weight.fetch_add(taken.weight, Ordering::Relaxed);
+        add_saturating(&self.weight, taken.weight);
         self.asked.put_hits_back(&taken.outcomes);
         taken.buckets.iter().enumerate().for_each(|(bucket, count)| self.add_to_bucket(bucket, *count));
         self.asked.put_outcomes_back(&taken.outcomes);
@@ -127,6 +130,26 @@ impl PointCounts {
         if let Some(place) = self.buckets.get(bucket) {
             place.fetch_add(count, Ordering::Release);
         }
+    }
+}
+
+/// Whether a sum of weights has wrapped at 2^64: it is less than the least that the hits in these buckets can have had.
+/// (It always is then, because the hits have less than twice that least sum.) A sum whose least is below 2^63 has not
+/// wrapped; it may be less because the weight of a hit was taken before its bucket.
+fn has_wrapped(weight: u64, buckets: &[u64; BUCKETS]) -> bool {
+    // The first bucket has weights of 0, too.
+    let least = buckets.iter().enumerate().skip(1).map(|(bucket, count)| u128::from(*count) << bucket).sum::<u128>();
+    least >> 63 != 0 && u128::from(weight) < least
+}
+
+/// Adds to a sum that stays at 2^64 - 1.
+pub(super) fn add_saturating(sum: &AtomicU64, weight: u64) {
+    let mut before = sum.load(Ordering::Relaxed);
+    let add = |before: u64| {
+        sum.compare_exchange_weak(before, before.saturating_add(weight), Ordering::Relaxed, Ordering::Relaxed)
+    };
+    while let Err(now) = add(before) {
+        before = now;
     }
 }
 
@@ -199,6 +222,24 @@ mod tests {
         let both = |bucket: usize| first.buckets[bucket] + last.buckets[bucket];
         assert_eq!([0, 1, 2, 3, 20, 21].map(both), [2, 1, 1, 1, 1, 1]);
         assert!(counts.take().is_empty());
+    }
+
+    #[test]
+    fn a_sum_of_weights_beyond_64_bits_is_the_greatest_number() {
+        for weights in [[u64::MAX; 2], [u64::MAX, 1], [1 << 63; 2], [u64::MAX - 1, 2]] {
+            let counts = PointCounts::new();
+            weights.into_iter().for_each(|weight| counts.count(weight));
+            let taken = counts.take();
+            assert_eq!(taken.weight, u64::MAX, "{weights:x?}");
+            counts.put_back(&taken);
+            counts.count(5);
+            assert_eq!(counts.take().weight, u64::MAX);
+        }
+        let counts = PointCounts::new();
+        [1 << 63, (1 << 63) - 1].into_iter().for_each(|weight| counts.count(weight));
+        assert_eq!(counts.take().weight, u64::MAX, "it fits just so");
+        counts.count(7);
+        assert_eq!(counts.take().weight, 7);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! loads it, and goes on only if it is not 0. A hit that is only counted needs to know nothing else: a point in another
 //! state has no place there.
 
+use super::counts::add_saturating;
 use super::memory::{Offset, OffsetCell};
 use crate::format::point::{PointState, Unit, is_name};
 use crate::parts;
@@ -173,6 +174,6 @@ impl Point {
     /// Adds counts of hits for which there is no memory.
     pub(crate) fn put_back_lost(&self, (hits, weight): (u64, u64)) {
         self.lost.fetch_add(hits, Ordering::Relaxed);
-        self.lost_weight.fetch_add(weight, Ordering::Relaxed);
+        add_saturating(&self.lost_weight, weight);
     }
 }
