@@ -67,7 +67,7 @@ fn rare_hit<K: Kernel, const N: usize>(
     let mut state = point.state_word();
     if state == UNLISTED {
         POINTS.list(point);
-        instance.shared.note_point(point);
+        instance.shared.tell_point(point);
         state = point.state_word();
     }
     handle(instance, point, weight, arguments, state, own_frame());
@@ -120,6 +120,17 @@ fn take(point: &Point, place: &PointCounts) -> Taken {
     place.take()
 }
 
+/// What the first argument of such a point means: what the task did first.
+fn parts_of(point: &Point, reasons: &[&str]) -> heapless::String<MAX_TEXT> {
+    let mut text = heapless::String::new();
+    // It fits: there are at most 23 names of at most 24 bytes.
+    let _ = write!(text, "{}", point.name);
+    for (number, (prefix, name)) in part_names(reasons).enumerate() {
+        let _ = write!(text, "{}{prefix}{name}", if number == 0 { ' ' } else { ',' });
+    }
+    text
+}
+
 /// Gives a CPU the memory for its counts.
 pub(crate) fn register(
     shared: &'static Shared,
@@ -165,6 +176,9 @@ impl Shared {
         self.meta.kept.store(0, Ordering::Relaxed);
         let mut kept = 0;
         for point in POINTS.iter() {
+            if point.is_untold.load(Ordering::Relaxed) {
+                self.tell_point(point);
+            }
             let offset = point.offset();
             for (cpu, slot) in self.slots().iter().enumerate() {
                 let Some(place) = slot.sampler.points.get(offset) else { continue };
@@ -183,29 +197,38 @@ impl Shared {
         self.meta.kept.fetch_add(kept, Ordering::Relaxed);
     }
 
+    /// Says at its first hit that the point exists. A hit must not wait, so if the meta stream is in use, the next
+    /// counts say it.
+    pub(crate) fn tell_point(&self, point: &Point) {
+        // Before `init` there is no stream, and a claim repeats all points.
+        let is_told =
+            self.slots().is_empty() || self.write_point(point, |kind, id, text| self.meta.put(kind, id, text));
+        point.is_untold.store(!is_told, Ordering::Relaxed);
+    }
+
     /// Writes a record that the point exists, with its unit, name and state.
     pub(crate) fn note_point(&self, point: &Point) {
+        self.write_point(point, |kind, id, text| {
+            self.meta.put_or_lose(kind, id, text);
+            true
+        });
+    }
+
+    /// Writes what is known of a point with `put`, which returns whether it has written. Returns whether all is written.
+    fn write_point(&self, point: &Point, put: impl Fn(Kind, [u64; 3], &str) -> bool) -> bool {
         let mut text = heapless::String::<MAX_TEXT>::new();
         // It fits: a name has at most 64 bytes.
         let _ = write!(text, "{} {} {}", point.unit, point.name, point.state());
         let id = point.offset().number() as u64;
-        self.meta.put_or_lose(Kind::Point, [id, 0, 0], &text);
+        if !put(Kind::Point, [id, 0, 0], &text) {
+            return false;
+        }
         if WAITS.points().iter().any(|known| ptr::eq(*known, point))
             && let Some(reasons) = self.wait_reasons.get()
         {
-            self.note_parts(point, id, reasons);
+            return put(Kind::PointValues, [id, 0, 0], &parts_of(point, reasons));
         }
-    }
-
-    /// Writes a record of what the first argument of such a point means: what the task did first.
-    fn note_parts(&self, point: &Point, id: u64, reasons: &[&str]) {
-        let mut text = heapless::String::<MAX_TEXT>::new();
-        // It fits: there are at most 23 names of at most 24 bytes.
-        let _ = write!(text, "{}", point.name);
-        for (number, (prefix, name)) in part_names(reasons).enumerate() {
-            let _ = write!(text, "{}{prefix}{name}", if number == 0 { ' ' } else { ',' });
-        }
-        self.meta.put_or_lose(Kind::PointValues, [id, 0, 0], &text);
+        true
     }
 
     /// Writes a record for each of these points that has been hit.

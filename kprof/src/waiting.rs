@@ -116,6 +116,6 @@ fn list<K: Kernel>(instance: &'static Instance<K>) {
     instance.shared.wait_reasons.call_once(|| K::WAIT_REASONS);
     for point in WAITS.points() {
         POINTS.list(point);
-        instance.shared.note_point(point);
+        instance.shared.tell_point(point);
     }
 }

@@ -70,3 +70,30 @@ fn a_registration_that_is_refused_takes_nothing() {
     assert_eq!(profiler.register_points(0, || memory), Err(RegisterError::PointsTaken(0)));
     assert_eq!(profiler.register_points(0, || &memory[..4]), Ok(()));
 }
+
+#[test]
+#[cfg(feature = "export")]
+fn the_first_hit_of_a_point_does_not_wait_for_the_meta_stream() {
+    /// A sink in which a point is hit for the first time: the export owns the meta stream, which is full.
+    struct Sink(Kprof, bool, String);
+    impl std::fmt::Write for Sink {
+        fn write_str(&mut self, text: &str) -> std::fmt::Result {
+            self.2.push_str(text);
+            if !std::mem::replace(&mut self.1, true) {
+                self.0.hit(Box::leak(Box::new(Point::new("first.here", Unit::Count))), 1);
+            }
+            Ok(())
+        }
+    }
+    let _alone = alone();
+    let profiler = fresh();
+    (0..80).for_each(|_| profiler.mark(&"x".repeat(200)));
+    let mut sink = Sink(profiler, false, String::new());
+    profiler.export(&mut sink).unwrap();
+    assert_eq!(control(profiler)["meta.lost"], "0");
+    assert!(!sink.2.contains("first.here"), "it could not be told at once");
+    profiler.open_control(1).write(b"flush").unwrap();
+    sink.2.clear();
+    profiler.export(&mut sink).unwrap();
+    assert!(sink.2.contains("first.here"), "{}", sink.2);
+}

@@ -215,7 +215,7 @@ fn are_listed(shared: &Shared) -> bool {
         }
         for point in ALL {
             POINTS.list(point);
-            shared.note_point(point);
+            shared.tell_point(point);
         }
     }
     true

@@ -9,7 +9,7 @@ use super::memory::{Offset, OffsetCell};
 use crate::format::point::{PointState, Unit, is_name};
 use crate::parts;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 /// The state of a point whose hits are not counted.
 const OFF: u64 = PointState::Off.encode();
@@ -38,6 +38,8 @@ pub struct Point {
     offset: OffsetCell,
     pub(crate) name: &'static str,
     pub(crate) unit: Unit,
+    /// The meta stream was in use at its first hit, so the next counts say that it exists.
+    pub(crate) is_untold: AtomicBool,
     /// The point that was listed before this one.
     pub(crate) next: AtomicPtr<Point>,
     /// Hits on CPUs that have no memory for the point, and the sum of their weights.
@@ -80,6 +82,7 @@ impl Point {
             offset: OffsetCell::new(),
             name,
             unit,
+            is_untold: AtomicBool::new(false),
             next: AtomicPtr::new(ptr::null_mut()),
             lost: AtomicU64::new(0),
             lost_weight: AtomicU64::new(0),
