@@ -49,7 +49,8 @@ impl Facts {
     pub const NONE: Self = Self(0);
     /// Interrupts were off in the sampled code.
     pub const INTERRUPTS_OFF: u8 = 1 << 0;
-    /// The running task was the idle one of its CPU.
+    /// The running task was the idle one of its CPU. Samples with an interrupt or exception in their stack are not idle
+    /// time; those of an NMI do not have this fact.
     pub const IDLE: u8 = 1 << 1;
     /// The sample was made from what the CPU had published (trigger `published`), not by interrupting the CPU.
     pub const PUBLISHED: u8 = 1 << 2;

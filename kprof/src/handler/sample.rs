@@ -6,6 +6,7 @@
 //! the part of the fast path that reads a program's memory.
 
 use crate::arch::timestamp;
+use crate::errors::MAX_DEPTH;
 use crate::format::marker::{Facts, Marker};
 use crate::format::record::{Kind, SAMPLE_HEADER_WORDS};
 use crate::kernel::{Interrupted, Kernel, Outcome, Registers};
@@ -116,10 +117,11 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     fn slow_path(&self, number: u64, at: &Registers) -> Outcome {
         let (counters, settings) = (&self.slot.handler.counters, self.profiler.shared.settings());
         let (task, user) = (self.profiler.kernel.task(), at.from_user);
-        let (idle, pc) = (task.idle && !user, if user { user_word(at.pc) } else { at.pc });
+        let pc = if user { user_word(at.pc) } else { at.pc };
         // An interrupt handler that runs on an idle core is not idle time, and only the walk can tell. The filter comes
         // before the ring is used, so that a filtered tick is not counted as lost when the ring is full.
-        if idle && !settings.include_idle() && !self.in_interrupt(at) {
+        let idle = task.idle && !user && !self.in_interrupt(at);
+        if idle && !settings.include_idle() {
             counters.idle.add(1);
             return Outcome::Filtered;
         }
@@ -132,7 +134,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
             ring.room()
         };
         let mut walk = self.walk(sink);
-        let facts = Facts(interrupts_off(at) as u8 | (if task.idle { Facts::IDLE } else { 0 }));
+        let facts = Facts(interrupts_off(at) as u8 | (if idle { Facts::IDLE } else { 0 }));
         walk.sink.begin(&[0, ring.head(), number, timestamp::read(), task.id, pc]);
         if facts != Facts::NONE {
             walk.sink.push(Marker::Facts(facts).encode());
@@ -173,9 +175,11 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         Outcome::Sampled
     }
 
-    /// Whether the stack of the interrupted code passes an interrupt or exception entry. Called for the idle task.
+    /// Whether the stack of the interrupted code passes an interrupt or exception entry, at whatever depth. Called for
+    /// the idle task.
     fn in_interrupt(&self, at: &Registers) -> bool {
         let mut walk = self.walk(Sink::discard(&self.slot.handler.scratch));
+        (walk.frames_left, walk.user_frames) = (MAX_DEPTH.into(), false);
         walk.run(at);
         walk.in_interrupt
     }

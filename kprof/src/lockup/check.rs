@@ -103,7 +103,8 @@ fn sample(words: &[u64]) -> Sample {
         Some(Marker::Facts(facts)) => facts.0,
         _ => 0,
     };
-    // An interrupt handler that runs on an idle CPU is at work.
+    // An interrupt handler that runs on an idle CPU is at work. Only with the trigger `published` its sample says idle,
+    // and has the entry next to that.
     let is_entry = |word: &u64| matches!(Marker::decode(*word), Some(Marker::Interrupt(_) | Marker::Exception(_)));
     let is_idle = facts & Facts::IDLE != 0 && !words.iter().skip(SAMPLE_HEADER_WORDS).any(is_entry);
     Sample {
