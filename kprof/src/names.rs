@@ -116,6 +116,22 @@ impl<const N: usize> Write for Truncating<N> {
     }
 }
 
+/// Bytes in hex; `-` if there are none.
+pub(crate) struct Hex<'a>(pub(crate) &'a [u8]);
+
+impl core::fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        if self.0.is_empty() {
+            return f.write_char('-');
+        }
+        self.0.iter().try_for_each(|byte| {
+            let [.., high, low] = eight_digits(u32::from(*byte));
+            f.write_char(char::from(high))?;
+            f.write_char(char::from(low))
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,21 +148,5 @@ mod tests {
             [2, 3, 4].map(list).each_ref().map(|text| text.as_str()),
             ["cpus 100,101,", "cpus 100,101,...", "cpus 100,101,..."]
         );
-    }
-}
-
-/// Bytes in hex; `-` if there are none.
-pub(crate) struct Hex<'a>(pub(crate) &'a [u8]);
-
-impl core::fmt::Display for Hex<'_> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        if self.0.is_empty() {
-            return f.write_char('-');
-        }
-        self.0.iter().try_for_each(|byte| {
-            let [.., high, low] = eight_digits(u32::from(*byte));
-            f.write_char(char::from(high))?;
-            f.write_char(char::from(low))
-        })
     }
 }
