@@ -1,7 +1,6 @@
 //! `export --event` as Parquet tables and as OpenTelemetry's profiles, decoded again. The inputs are those of the
 //! golden cases. `cargo xtask test --only fleet` runs this with both features, and opens the same forms in engines.
 #![forbid(unsafe_code)]
-#![cfg(all(feature = "parquet", feature = "otlp"))]
 
 use opentelemetry_proto::tonic::profiles::v1development::{ProfilesData, Sample};
 use parquet::file::reader::{FileReader as _, SerializedFileReader};

@@ -2,6 +2,7 @@
 //! alarm.
 #![forbid(unsafe_code)]
 
+#[path = "all/sealed.rs"]
 mod sealed;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};

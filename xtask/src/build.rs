@@ -166,7 +166,7 @@ pub const HOST_TESTS: [&str; 2] = ["--exclude", "kprof"];
 /// If it does not build.
 pub fn tool(program: &str) -> Result<PathBuf> {
     let test = match program {
-        "kprof-fold" => "golden",
+        "kprof-fold" => "all",
         "kprof-qemu" => "qemu",
         "profiled" | "kprof-record" => "daemon",
         _ => bail!("no test is known that needs {program}"),

@@ -68,9 +68,10 @@ const PROCESSORS: [Processor; 2] = [
 const FORMAT: Test =
     ("kprof-format", &["--package", "kprof-format", "--features", "fast", "--lib", "--test", "format"]);
 /// What has no code for a processor.
-const IN_TURN: [Test; 2] = [
+const IN_TURN: [Test; 3] = [
     ("kprof-daemon", &["--package", "kprof-daemon", "--lib", "--bins", "--test", "daemon"]),
-    ("kprof-fold", &["--package", "kprof-fold", "--lib", "--bins", "--test", "golden"]),
+    ("kprof-fold", &["--package", "kprof-fold", "--lib", "--bins"]),
+    ("golden cases of kprof-fold", &["--package", "kprof-fold", "--test", "all", "golden::"]),
 ];
 /// The tests of the daemon that take long and depend on no processor.
 const NOT_HERE: [&str; 6] = ["copies::", "crash_points::", "events::", "nasty::", "rounds::", "two_crashes::"];

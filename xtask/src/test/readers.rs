@@ -105,7 +105,7 @@ fn go(context: &Context, outcome: &mut Outcome) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut tests = Command::new(cargo);
     // The packages are those of the host tests, so no program is linked again while another group runs it.
-    tests.args(["test", "--quiet"]).args(build::HOST).args(build::HOST_TESTS).args(["--test", "pprof"]);
+    tests.args(["test", "--quiet"]).args(build::HOST).args(build::HOST_TESTS).args(["--test", "all", "--", "pprof::"]);
     tests.current_dir(run::root());
     count_tests(outcome, "go tool pprof", tests.env("KPROF_NEEDS_GO", "1"))
 }

@@ -1,5 +1,4 @@
 //! The page of `html`: what does not need a browser. `cargo xtask test --only page` opens it in one.
-#![forbid(unsafe_code)]
 
 use std::fs;
 use std::path::PathBuf;

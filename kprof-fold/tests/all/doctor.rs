@@ -1,9 +1,6 @@
 //! `doctor` names the cause of a problem. For each cause a profile is made here, and the message is checked.
-#![forbid(unsafe_code)]
 
-mod sealed;
-
-use sealed::{names, sealed};
+use crate::sealed::{names, sealed};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,16 +1,13 @@
 //! A profile with one damaged byte, or without one of its batches: every delivered sample is either counted or counted
 //! as lost, the loss is reported, and limits on losses apply.
-#![forbid(unsafe_code)]
 
-mod sealed;
-
+use crate::sealed::sealed;
 use kprof_fold::account::Account;
 use kprof_fold::problems::Problems;
 use kprof_fold::profile::Profile;
 use kprof_fold::read::{self, Source};
 use kprof_fold::select::Select;
 use kprof_fold::tally::{By, Tally};
-use sealed::sealed;
 use std::path::PathBuf;
 use std::process::Command;
 

@@ -1,9 +1,6 @@
 //! The self cost is shown in the unit in which the kernel has measured it, or not at all, with the reason.
-#![forbid(unsafe_code)]
 
-mod sealed;
-
-use sealed::sealed;
+use crate::sealed::sealed;
 use std::path::PathBuf;
 use std::process::Command;
 

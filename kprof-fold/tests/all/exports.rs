@@ -1,14 +1,11 @@
 //! What the exports hold besides stacks and counts: tasks, kinds of code, marks, losses, time. The readers that others
 //! wrote are in `cargo xtask test --only readers`.
-#![forbid(unsafe_code)]
 
-mod sealed;
-
+use crate::sealed::{names, sealed};
 use flate2::read::GzDecoder;
 use kprof_fold::output::export::perfetto::proto::{Annotation, HeapSample, Packet, SamplePacket};
 use kprof_fold::output::export::pprof::proto::Profile as PprofProfile;
 use prost::Message;
-use sealed::{names, sealed};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,10 +1,7 @@
 //! Kernel code in the lower half of the address space has bit 63 set in a profile. With symbols of the lower half it
 //! has its names; user code at the same addresses never has, and symbols of the upper half name none of it.
-#![forbid(unsafe_code)]
 
-mod sealed;
-
-use sealed::{batch, sealed};
+use crate::sealed::{batch, sealed};
 use std::process::Command;
 
 const LOW: &str = "0000000000201000 T kmain\n0000000000202000 T work\n";

@@ -1,9 +1,6 @@
 //! The effects of options on tables and pictures: tasks, interrupts, generic instances, directions, lines.
-#![forbid(unsafe_code)]
 
-mod sealed;
-
-use sealed::{batch, sealed};
+use crate::sealed::{batch, sealed};
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};

@@ -2,15 +2,12 @@
 //!
 //! The kernel is a small ELF file that the test writes: hand-made machine code, constant data with a jump table, and a
 //! pointer to a function as a linker makes it for code that was compiled for any address. The file is not executed.
-#![forbid(unsafe_code)]
 
-mod sealed;
-
+use crate::sealed::{names, sealed};
 use kprof_fold::probes::body::Body;
 use kprof_fold::probes::handlers::Handlers;
 use kprof_fold::problems::Problems;
 use kprof_fold::symbols::Symbols;
-use sealed::{names, sealed};
 use std::path::PathBuf;
 use std::process::Command;
 

@@ -1,11 +1,8 @@
 //! Tables of functions: what inlined code is charged to. The image is this test program itself.
-#![forbid(unsafe_code)]
 
-mod sealed;
-
+use crate::sealed::{batch, sealed};
 use kprof_fold::problems::Problems;
 use kprof_fold::symbols::Symbols;
-use sealed::{batch, sealed};
 use std::collections::BTreeMap;
 use std::process::Command;
 
@@ -67,7 +64,7 @@ fn inlined_library_code_is_charged_to_the_function_that_has_it() {
     assert_eq!(self_samples(&[]), rows(&[("the_function", 1), ("the_inlined_function (inlined)", 1)]));
     assert_eq!(self_samples(&["--no-inline"]), rows(&[("the_function", 2)]));
     let lines = self_samples(&["--by", "line"]);
-    assert!(lines.len() == 2 && lines.keys().all(|name| name.contains("tests/tables.rs:")), "{lines:?}");
+    assert!(lines.len() == 2 && lines.keys().all(|name| name.contains("tests/all/tables.rs:")), "{lines:?}");
     let all = self_samples(&["--inline"]);
     assert!(all.len() == 2 && !all.keys().any(|name| name.contains("the_")), "{all:?}");
 }

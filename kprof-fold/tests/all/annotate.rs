@@ -1,15 +1,12 @@
 //! `annotate`: instructions beside source lines, code without lines, and where the source is looked for. The image is
 //! this test program itself.
-#![forbid(unsafe_code)]
 #![cfg(target_arch = "x86_64")]
 
-mod sealed;
-
+use crate::sealed::{batch, names, sealed};
 use base64::Engine as _;
 use kprof_fold::output::annotate::code;
 use kprof_fold::problems::Problems;
 use kprof_fold::symbols::Symbols;
-use sealed::{batch, names, sealed};
 use std::io::Read as _;
 use std::process::Command;
 
@@ -177,9 +174,9 @@ fn instructions_stand_below_their_source_line() {
 #[test]
 fn the_source_is_taken_from_the_folder_that_is_given() {
     let folder = tempfile::tempdir().expect("the test folder is writable");
-    std::fs::create_dir(folder.path().join("tests")).expect("is writable");
+    std::fs::create_dir_all(folder.path().join("tests/all")).expect("is writable");
     let moved = "// moved\n".repeat(100);
-    std::fs::write(folder.path().join("tests/annotate.rs"), moved).expect("is writable");
+    std::fs::write(folder.path().join("tests/all/annotate.rs"), moved).expect("is writable");
     let folder = folder.path().display().to_string();
     let text = annotate("the_sampled_function", &[0], &["--source", &folder]);
     assert!(text.contains("// moved") && !text.contains("fn the_sampled_function"), "{text}");

@@ -2,11 +2,8 @@
 //! inlined frames must be those of the folded stacks. Without Go these tests are skipped and say so. `cargo xtask test
 //! --only readers` installs Go, or counts the tests as skipped. It sets `KPROF_NEEDS_GO`, with which a missing Go is a
 //! failure.
-#![forbid(unsafe_code)]
 
-mod sealed;
-
-use sealed::{batch, sealed};
+use crate::sealed::{batch, sealed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,12 +20,12 @@ impl Wrapper<u64> {
 }
 
 trait Around {
-    fn the_function_around_it(&self) -> u64;
+    fn the_method_around_it(&self) -> u64;
 }
 
 impl Around for Wrapper<u64> {
     #[inline(never)]
-    fn the_function_around_it(&self) -> u64 {
+    fn the_method_around_it(&self) -> u64 {
         std::hint::black_box(self.the_inlined_one()).wrapping_mul(5)
     }
 }
@@ -125,11 +122,11 @@ fn go_tool_pprof_has_inlined_frames_files_lines_and_the_build() {
     if !has_go() {
         return;
     }
-    std::hint::black_box(Wrapper(5).the_function_around_it());
+    std::hint::black_box(Wrapper(5).the_method_around_it());
     let folder = folder("elf");
     let elf = std::env::current_exe().expect("has a path").display().to_string();
     let symbols = kprof_fold::symbols::Symbols::open(&elf, &mut Default::default()).expect("is an ELF file");
-    let name = "the_function_around_it";
+    let name = "the_method_around_it";
     let number = (0..symbols.len()).find(|number| symbols.function(*number).ends_with(name)).expect("has the symbol");
     let function = symbols.function(number).into_owned();
     assert!(function.starts_with('<'), "{function}");
@@ -150,10 +147,10 @@ fn go_tool_pprof_has_inlined_frames_files_lines_and_the_build() {
     assert_eq!(found[&function].1, size);
     // Inlined frames are several lines of one location, and their line numbers are those of this file.
     let raw = pprof(&folder, &["-raw"], &out);
-    assert!(raw.contains(&format!("{function} ")) && raw.contains("tests/pprof.rs:"), "{raw}");
+    assert!(raw.contains(&format!("{function} ")) && raw.contains("tests/all/pprof.rs:"), "{raw}");
     let line_of =
         |text: &str| include_str!("pprof.rs").lines().position(|line| line.contains(text)).expect("is here") + 1;
-    let inlined_at = format!("tests/pprof.rs:{} ", line_of("self.the_inlined_one()).wrapping_mul"));
+    let inlined_at = format!("tests/all/pprof.rs:{} ", line_of("self.the_inlined_one()).wrapping_mul"));
     assert!(raw.contains(&inlined_at), "{inlined_at} in {raw}");
     if let Some(build_id) = &image.build_id {
         assert!(raw.contains(build_id), "{raw}");

@@ -1,5 +1,4 @@
 //! `--event NAME --cpu LIST`: the numbers of each CPU by itself add up to those of all CPUs.
-#![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,6 +1,5 @@
 //! Stripped images with a separate debug file. The image is this test program itself; `objcopy` of the binutils, which
 //! the linker comes from, takes it apart.
-#![forbid(unsafe_code)]
 
 use kprof_fold::problems::Problems;
 use kprof_fold::symbols::Symbols;

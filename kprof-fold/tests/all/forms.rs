@@ -1,15 +1,12 @@
 //! The same samples give the same folded stacks in every form of input, and exports have the same samples as the folded
 //! stacks.
-#![forbid(unsafe_code)]
 
-mod sealed;
-
+use crate::sealed::sealed;
 use kprof_fold::output::export::pprof::proto::Profile;
 use kprof_format::chunk::{Chunk, ChunkKind};
 use kprof_format::samples::{MAX_SAMPLE_BYTES, Times, Writer, varint};
 use kprof_format::serial;
 use prost::Message;
-use sealed::sealed;
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Command, Output};

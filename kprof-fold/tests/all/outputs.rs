@@ -1,9 +1,6 @@
 //! Where output goes: a full disk is an error in every subcommand, and no file that was read is overwritten.
-#![forbid(unsafe_code)]
 
-mod sealed;
-
-use sealed::sealed;
+use crate::sealed::sealed;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};

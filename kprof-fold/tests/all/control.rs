@@ -1,9 +1,6 @@
 //! Control characters in names of functions, tasks and marks: no output has one, and none breaks a record or a line.
-#![forbid(unsafe_code)]
 
-mod sealed;
-
-use sealed::{batch, sealed};
+use crate::sealed::{batch, sealed};
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};

@@ -1,9 +1,6 @@
 //! `--strict` and `--max-loss` mean the same in every subcommand.
-#![forbid(unsafe_code)]
 
-mod sealed;
-
-use sealed::sealed;
+use crate::sealed::sealed;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};

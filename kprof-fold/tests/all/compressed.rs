@@ -1,5 +1,4 @@
 //! Compressed profiles and symbols give the same result as the files themselves.
-#![forbid(unsafe_code)]
 
 use flate2::{Compression, write::GzEncoder};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};

@@ -2,11 +2,8 @@
 //!
 //! The second implementation reads the whole file at once, keeps every sample, and searches all symbols one after the
 //! other. It shares no code with the library except the demangling of names.
-#![forbid(unsafe_code)]
 
-mod model;
-mod sealed;
-
+use crate::sealed::sealed;
 use kprof_fold::fold::Folder;
 use kprof_fold::problems::Problems;
 use kprof_fold::read::{self, Source};
@@ -14,7 +11,6 @@ use kprof_fold::select::Select;
 use kprof_fold::symbols::Symbols;
 use kprof_fold::tally::{By, Tally};
 use proptest::prelude::*;
-use sealed::sealed;
 use std::io::Read;
 
 /// A reader that gives its bytes in pieces of a chosen size.
@@ -128,7 +124,7 @@ proptest! {
         if crlf {
             text = text.replace('\n', "\r\n");
         }
-        let expected = model::fold(&text, &syms);
+        let expected = crate::model::fold(&text, &syms);
         prop_assert_eq!(fast(text.as_bytes(), syms.as_bytes(), piece), expected, "{}", text);
     }
 
@@ -144,9 +140,9 @@ proptest! {
 
 #[test]
 fn both_fold_the_real_profile_the_same() {
-    let profile = include_str!("data/redox/profiling.txt");
-    let syms = include_str!("data/redox/syms.txt");
-    let expected = model::fold(profile, syms);
+    let profile = include_str!("../data/redox/profiling.txt");
+    let syms = include_str!("../data/redox/syms.txt");
+    let expected = crate::model::fold(profile, syms);
     assert_eq!(expected.as_ref().map(|text| text.lines().count() > 250), Some(true));
     assert_eq!(fast(profile.as_bytes(), syms.as_bytes(), 1000), expected);
 }

@@ -1,5 +1,4 @@
 //! Tests the aliasing check by simulation: how often it raises a false alarm, and whether it finds real aliasing.
-#![forbid(unsafe_code)]
 
 use kprof_fold::aliasing::{Verdict, check};
 

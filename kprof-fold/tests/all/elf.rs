@@ -1,13 +1,10 @@
 //! ELF and DWARF: the image is this test program itself.
-#![forbid(unsafe_code)]
 
-mod sealed;
-
+use crate::sealed::{batch, names, sealed};
 use kprof_fold::problems::Problems;
 use kprof_fold::profile::Boot;
 use kprof_fold::symbols::elf::Inlined;
 use kprof_fold::symbols::{Inlines, Symbols, check};
-use sealed::{batch, names, sealed};
 use std::collections::BTreeSet;
 use std::process::Command;
 
@@ -67,7 +64,7 @@ fn inlined_frames_stand_inside_their_function_with_file_and_line() {
 
     let lines: BTreeSet<u32> = (start..start + size)
         .flat_map(|address| symbols.inlined(address))
-        .filter_map(|Inlined { location, .. }| location.filter(|place| place.file.ends_with("tests/elf.rs")))
+        .filter_map(|Inlined { location, .. }| location.filter(|place| place.file.ends_with("tests/all/elf.rs")))
         .map(|place| place.line)
         .collect();
     let source = include_str!("elf.rs");
@@ -233,7 +230,7 @@ fn images_beside_the_kernel_have_their_own_build_and_place() {
     let lines: Vec<&str> = out.lines().collect();
     assert!(matches!(lines[..], [one, "kmain 1"] if one.ends_with("::the_function_around_it 1")), "{out}");
     let (_, out, _) = run(&id, &["--lines", "--no-inline"]);
-    assert!(out.contains(&format!("tests/elf.rs:{own_line} 1")), "{out}");
+    assert!(out.contains(&format!("tests/all/elf.rs:{own_line} 1")), "{out}");
     let (code, out, said) = run("1234abcd", &[]);
     assert_eq!((code, out.as_str()), (Some(2), ""));
     assert!(said.contains("the image init 1") && said.contains("build id"), "{said}");
@@ -243,7 +240,7 @@ fn images_beside_the_kernel_have_their_own_build_and_place() {
 /// Found by fuzzing: the DWARF reader adds one to the address that it looks up.
 #[test]
 fn a_symbol_at_the_last_address_has_frames() {
-    let found = include_bytes!("../fuzz/corpus/elf/symbol-at-the-last-address");
+    let found = include_bytes!("../../fuzz/corpus/elf/symbol-at-the-last-address");
     let image = [kprof_fold::symbols::elf::MAGIC, found].concat();
     let symbols = Symbols::read("found", image, std::io::empty(), &mut Problems::default()).expect("is an ELF file");
     let last = symbols.table.len() - 1;
@@ -255,8 +252,8 @@ fn a_symbol_at_the_last_address_has_frames() {
 #[test]
 fn code_at_the_last_places_is_asked_for_without_overflow() {
     for found in [
-        &include_bytes!("../fuzz/corpus/elf/code-at-the-last-place")[..],
-        include_bytes!("../fuzz/corpus/elf/code-beyond-the-last-place"),
+        &include_bytes!("../../fuzz/corpus/elf/code-at-the-last-place")[..],
+        include_bytes!("../../fuzz/corpus/elf/code-beyond-the-last-place"),
     ] {
         let image = [kprof_fold::symbols::elf::MAGIC, found].concat();
         let symbols =
@@ -269,7 +266,7 @@ fn code_at_the_last_places_is_asked_for_without_overflow() {
 
 /// An image whose `.debug_info` claims to be `bytes` long once it is decompressed, by zstd.
 fn image_that_claims(bytes: u64) -> Vec<u8> {
-    let stored = include_bytes!("../fuzz/corpus/elf/inlined");
+    let stored = include_bytes!("../../fuzz/corpus/elf/inlined");
     let mut image = [kprof_fold::symbols::elf::MAGIC, stored].concat();
     let word = |image: &[u8], at: usize| u64::from_le_bytes(image[at..at + 8].try_into().expect("8 bytes")) as usize;
     // The section header that `readelf -SW` shows as number 6: flags at 8, the place in the file at 24.
@@ -292,10 +289,10 @@ fn compressed_sections_say_the_same() {
         let (start, end) = (symbols.start(0), symbols.start(symbols.len() - 1) + 64);
         (start..end).map(|address| symbols.inlined(address)).collect::<Vec<_>>()
     };
-    let plain = frames(include_bytes!("../fuzz/corpus/elf/inlined"));
+    let plain = frames(include_bytes!("../../fuzz/corpus/elf/inlined"));
     assert!(plain.iter().any(|frames| frames.len() > 1), "something is inlined");
-    assert_eq!(frames(include_bytes!("../fuzz/corpus/elf/compressed-by-zlib")), plain);
-    assert_eq!(frames(include_bytes!("../fuzz/corpus/elf/compressed-by-zstd")), plain);
+    assert_eq!(frames(include_bytes!("../../fuzz/corpus/elf/compressed-by-zlib")), plain);
+    assert_eq!(frames(include_bytes!("../../fuzz/corpus/elf/compressed-by-zstd")), plain);
 }
 
 #[test]

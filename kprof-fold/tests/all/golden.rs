@@ -12,9 +12,8 @@
 //!
 //! Sections follow, each after a line `-- NAME --`. First come inputs that only this case has. Then come `stdout` and
 //! `stderr`, which must be exactly what the command prints. A missing section fails the test. `KPROF_REWRITE=1 cargo
-//! test -p kprof-fold --test golden` writes the actual exit code, stdout and stderr into each case; `git diff` then
+//! test -p kprof-fold --test all golden` writes the actual exit code, stdout and stderr into each case; `git diff` then
 //! shows what has changed.
-#![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
 use std::fs;

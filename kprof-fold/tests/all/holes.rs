@@ -1,15 +1,12 @@
 //! Files with holes, as a power loss leaves them: sectors of zeros, sectors with what was there before, a lost end.
 //! Exactly the samples of the batches that are as they were written count, and the damage is reported.
-#![forbid(unsafe_code)]
 
-mod sealed;
-
+use crate::sealed::sealed;
 use kprof_fold::problems::Problems;
 use kprof_fold::profile::Profile;
 use kprof_fold::read::consumer::{Consumer, Sample};
 use kprof_fold::read::{self, Source};
 use proptest::prelude::*;
-use sealed::sealed;
 
 const SECTOR_BYTES: usize = 512;
 

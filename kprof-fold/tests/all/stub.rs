@@ -3,13 +3,10 @@
 //!
 //! The kernel of these tests is this test's own executable. It has two stubs that are never called: one is only
 //! assembly, and the other one begins as a compiled handler does.
-#![deny(unsafe_code)]
 #![cfg(target_arch = "x86_64")]
 
-mod sealed;
-
+use crate::sealed::{batch, sealed};
 use kprof_fold::symbols::Symbols;
-use sealed::{batch, sealed};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 

@@ -1,6 +1,5 @@
 //! A sample line of nearly 4 MiB counts, however deep its stack is. No subcommand aborts, and memory stays proportional
 //! to the input.
-#![forbid(unsafe_code)]
 
 use std::fs;
 use std::path::PathBuf;
