@@ -5,6 +5,7 @@
 //! texts have one boot without a header. No counter is computed from others here; [`crate::account`] does that.
 
 mod gap;
+mod low;
 
 use crate::lockups::{self, Lockup};
 use crate::points::Point;

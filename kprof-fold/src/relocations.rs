@@ -34,17 +34,20 @@ pub fn is_in_lower_half(address: u64) -> bool {
 struct Relocation {
     first: StackId,
     boot: usize,
+    /// The kernel's code, if it is in the lower half and its addresses in the file do not have bit 63.
+    low_text: Option<(u64, u64)>,
     moves: Vec<Move>,
 }
 
-/// All ranges of stacks except the first one, which needs no conversion.
+/// All ranges of stacks.
 #[derive(Clone, Debug, Default)]
 pub struct Relocations(Vec<Relocation>);
 
 impl Relocations {
-    /// Begins a new range: stacks from `first` on were recorded in this boot.
-    pub fn begin(&mut self, first: StackId, boot: usize) {
-        self.0.push(Relocation { first, boot, moves: Vec::new() });
+    /// Begins a new range: stacks from `first` on were recorded in this boot, whose kernel has its code in `low_text`
+    /// if that is in the lower half.
+    pub fn begin(&mut self, first: StackId, boot: usize, low_text: Option<(u64, u64)>) {
+        self.0.push(Relocation { first, boot, low_text, moves: Vec::new() });
     }
 
     /// Sets that code of this boot was at another address than in the first boot.
@@ -56,11 +59,15 @@ impl Relocations {
     /// Converts the addresses of a stack to those of the first boot.
     #[inline]
     pub fn settle(&self, stack: StackId, words: &mut [u64]) {
-        if self.0.is_empty() {
-            return;
-        }
         let before = self.0.partition_point(|relocation| relocation.first <= stack);
         let Some(relocation) = self.0[..before].last() else { return };
+        if let Some((from, to)) = relocation.low_text {
+            // As for `inside`, below.
+            words.iter_mut().filter(|word| (from..=to).contains(*word)).for_each(|word| *word |= NOWHERE);
+        }
+        if relocation.moves.is_empty() {
+            return;
+        }
         for word in words {
             // A return address may be one past the end of its code, if the call is the last instruction.
             let inside = |one: &&Move| one.range.0 <= *word && *word <= one.range.1;
@@ -84,9 +91,9 @@ mod tests {
     #[test]
     fn each_era_moves_its_own_code_and_nothing_else() {
         let mut relocations = Relocations::default();
-        relocations.begin(10, 1);
-        relocations.begin(20, 2);
-        relocations.begin(30, 1);
+        relocations.begin(10, 1, None);
+        relocations.begin(20, 2, None);
+        relocations.begin(30, 1, Some((0xff, 0xff)));
         relocations.moved(1, Move { range: (0x100, 0x200), by: 0x1000 });
         relocations.moved(2, Move { range: (0x300, 0x400), by: 0u64.wrapping_sub(0x100) });
         let settled = |stack| {
@@ -97,6 +104,6 @@ mod tests {
         assert_eq!(settled(9), [0xff, 0x100, 0x200, 0x201, 0x300]);
         assert_eq!(settled(10), [0xff, 0x1100, 0x1200, 0x201, 0x300]);
         assert_eq!(settled(29), [0xff, 0x100, NOWHERE + 1, NOWHERE + 1, 0x200]);
-        assert_eq!(settled(99), settled(10));
+        assert_eq!(settled(99), [NOWHERE | 0xff, 0x1100, 0x1200, 0x201, 0x300]);
     }
 }

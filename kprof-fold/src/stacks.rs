@@ -116,6 +116,8 @@ pub struct Stacks {
     starts: Vec<usize>,
     parsed: Vec<u64>,
     relocations: Relocations,
+    /// Memory for the words of a new stack.
+    settled: Vec<u64>,
 }
 
 impl Stacks {
@@ -124,7 +126,16 @@ impl Stacks {
         let (slots, places, bytes) = (vec![0; 1024], Vec::new(), Vec::with_capacity(FIRST_BYTES));
         let parsed = if encoding == Encoding::Hex { FIRST_BYTES / size_of::<u64>() } else { 0 };
         let (starts, parsed) = (Vec::new(), Vec::with_capacity(parsed));
-        Self { encoding, slots, places, bytes, starts, parsed, relocations: Relocations::default() }
+        Self {
+            encoding,
+            slots,
+            places,
+            bytes,
+            starts,
+            parsed,
+            relocations: Relocations::default(),
+            settled: Vec::new(),
+        }
     }
 
     /// Adds a stack in hexadecimal whose addresses are already parsed.
@@ -132,10 +143,9 @@ impl Stacks {
     /// # Panics
     /// As [`insert`](Self::insert).
     pub fn insert_parsed(&mut self, bytes: &[u8], hash: u64, words: &[u64]) -> (StackId, Traits) {
-        let traits = Traits::of(words);
         self.starts.push(self.parsed.len());
         self.parsed.extend_from_slice(words);
-        (self.insert(bytes, hash, traits), traits)
+        self.insert(bytes, hash, words)
     }
 
     /// The number and traits of the stack with these words, in either encoding.
@@ -157,10 +167,7 @@ impl Stacks {
         match (self.find(&bytes, hash), self.encoding) {
             (Some(found), _) => found,
             (None, Encoding::Hex) => self.insert_parsed(&bytes, hash, words),
-            (None, Encoding::Words) => {
-                let traits = Traits::of(words);
-                (self.insert(&bytes, hash, traits), traits)
-            }
+            (None, Encoding::Words) => self.insert(&bytes, hash, words),
         }
     }
 
@@ -233,7 +240,21 @@ impl Stacks {
     ///
     /// # Panics
     /// When the stacks fill 32 GiB.
-    pub fn insert(&mut self, bytes: &[u8], hash: u64, traits: Traits) -> StackId {
+    pub fn insert(&mut self, bytes: &[u8], hash: u64, words: &[u64]) -> (StackId, Traits) {
+        let mut settled = std::mem::take(&mut self.settled);
+        settled.clear();
+        settled.extend_from_slice(words);
+        self.relocations.settle(self.places.len() as StackId, &mut settled);
+        let traits = Traits::of(&settled);
+        self.settled = settled;
+        (self.insert_bytes(bytes, hash, traits), traits)
+    }
+
+    /// As [`insert`](Self::insert), for bytes that may be something else than a stack.
+    ///
+    /// # Panics
+    /// When they fill 32 GiB.
+    pub fn insert_bytes(&mut self, bytes: &[u8], hash: u64, traits: Traits) -> StackId {
         let place = u32::try_from(self.bytes.len() / UNIT_BYTES).ok().filter(|place| *place < u32::MAX);
         let place = place.expect("the stacks fit 32 GiB");
         let id = self.places.len() as StackId;
@@ -274,8 +295,8 @@ impl Stacks {
     }
 
     /// Begins a boot in which the same addresses may be other code: stacks added before are no longer found.
-    pub fn begin_era(&mut self, boot: usize) {
-        self.relocations.begin(self.places.len() as StackId, boot);
+    pub fn begin_era(&mut self, boot: usize, low_text: Option<(u64, u64)>) {
+        self.relocations.begin(self.places.len() as StackId, boot, low_text);
         self.slots.fill(0);
     }
 

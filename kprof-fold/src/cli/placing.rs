@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::profile::{Boot, Profile};
 use crate::relocations::NOWHERE;
 use crate::stacks::Stacks;
-use crate::symbols::{Symbols, check, plausible};
+use crate::symbols::{Symbols, check, elf::Elf, plausible, table::Table};
 use kprof_format::fact::Fact;
 
 /// Whether the symbols are those of the kernel that ran in this boot.
@@ -37,6 +37,21 @@ pub fn doubt(profile: &Profile, stacks: &Stacks, symbols: &Symbols) -> Option<St
     }
 }
 
+/// How much higher the kernel ran than its file says. `load` is where its lowest segment was, without those of its boot
+/// code in the other half; a kernel that reports where its text begins may have segments before that. So the segment is
+/// the first one with which the text that the header gives is code of the file, and the anchors match.
+fn slide(profile: &Profile, elf: &Elf, table: &Table, load: u64) -> u64 {
+    let is_right = |slide: &u64| {
+        profile.boots.iter().find(|boot| places::load(boot) == Some(load)).is_none_or(|boot| {
+            let is_code = |(from, _): (u64, u64)| elf.code(from.wrapping_sub(*slide)).is_some();
+            places::text(boot).is_none_or(is_code) && check::anchors(boot, table, *slide).is_ok()
+        })
+    };
+    let lowest = load.wrapping_sub(elf.base);
+    let others = elf.segments().map(|start| load.wrapping_sub(start));
+    std::iter::once(lowest).chain(others).find(is_right).unwrap_or(lowest)
+}
+
 /// Moves the symbols to the address where the first boot had the kernel. Refuses symbols of another build, unless
 /// forced.
 ///
@@ -50,7 +65,7 @@ pub fn place_symbols(
 ) -> Result<(), Error> {
     let first = profile.boots.iter().find_map(places::load);
     if let (Some(first), Some(elf)) = (first, &symbols.elf) {
-        symbols.slide = first.wrapping_sub(elf.base);
+        symbols.slide = slide(profile, elf, &symbols.table, first);
     }
     if let (true, Some(boot)) = (first.is_none() || symbols.elf.is_none(), profile.boots.first())
         && check::anchors(boot, &symbols.table, symbols.slide).is_err()
@@ -62,8 +77,7 @@ pub fn place_symbols(
     }
     symbols.kernel_text = profile.boots.iter().find_map(places::text);
     let has_place = (first.is_some() && symbols.elf.is_some()) || symbols.slide_is_solved;
-    let is_upper = symbols.kernel_text.is_none_or(|(from, _)| from >= NOWHERE);
-    if !has_place && is_upper && !symbols.table.starts_within(NOWHERE, u64::MAX) {
+    if !has_place && !symbols.table.starts_within(NOWHERE, u64::MAX) {
         // Kernel code in the lower half: its addresses in a profile have bit 63 set.
         symbols.slide = NOWHERE;
     }

@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::problems::Problems;
 use crate::profile::{Boot, Profile};
 use crate::read::{self, Source};
+use crate::relocations::{NOWHERE, is_in_lower_half};
 use crate::select::Pattern;
 use crate::symbols::Symbols;
 use crate::tally::Nothing;
@@ -32,7 +33,9 @@ impl Names {
         for boot in &profile.boots {
             let named = boot.points.keys().filter_map(|name| Some((name, address_of_point(name)?)));
             for (name, address) in named {
-                let address = address.wrapping_sub(moved(boot));
+                // The kernel's own words for code in the lower half.
+                let is_low = places::text(boot).is_some_and(|(from, _)| is_in_lower_half(from));
+                let address = if is_low { address | NOWHERE } else { address }.wrapping_sub(moved(boot));
                 if let Some(number) = symbols.find(address).filter(|number| symbols.start(*number) == address) {
                     found.insert(name.clone(), (symbols.function(number).into_owned(), address - symbols.slide));
                 }

@@ -97,7 +97,7 @@ impl Frames {
         }
         self.text.push_str(&name);
         self.ends.push(self.text.len());
-        self.numbers.insert(name.as_bytes(), hash, Traits::default())
+        self.numbers.insert_bytes(name.as_bytes(), hash, Traits::default())
     }
 
     /// The name of a frame.

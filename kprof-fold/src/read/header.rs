@@ -173,6 +173,7 @@ impl<C: Consumer> Ingest<C> {
             self.profile.gaps.extend(late);
         }
         self.count_missing();
+        self.profile.boots.iter_mut().for_each(Boot::raise_low_code);
         self.profile.lines = self.line;
     }
 
@@ -229,7 +230,7 @@ impl<C: Consumer> Ingest<C> {
         self.begins.iter_mut().filter(|begin| begin.0 == newest).for_each(|begin| begin.0 = known);
         if self.relocation == newest {
             self.relocation = known;
-            self.stacks.begin_era(known);
+            self.stacks.begin_era(known, self.profile.boots[known].low_text());
         }
     }
 

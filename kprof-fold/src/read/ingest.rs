@@ -48,7 +48,7 @@ pub struct Ingest<C> {
     pub(super) problems: Problems,
     pub(super) stacks: Stacks,
     pub(super) boot: usize,
-    /// The boot to whose code the addresses of the stacks belong.
+    /// The boot to whose code the addresses of the stacks belong; [`usize::MAX`] before the first sample.
     pub(super) relocation: usize,
     pub(super) region: Region,
     pub(super) line: u64,
@@ -85,7 +85,7 @@ impl<C: Consumer> Ingest<C> {
             problems: Problems::default(),
             stacks: Stacks::new(encoding),
             boot: 0,
-            relocation: 0,
+            relocation: usize::MAX,
             region: Region::Free,
             line: 0,
             has_cr: false,
@@ -140,10 +140,7 @@ impl<C: Consumer> Ingest<C> {
         bytes.clear();
         words.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
         let hash = stacks::hash(&bytes);
-        let (stack, traits) = self.stacks.find(&bytes, hash).unwrap_or_else(|| {
-            let traits = Traits::of(words);
-            (self.stacks.insert(&bytes, hash, traits), traits)
-        });
+        let (stack, traits) = self.stacks.find(&bytes, hash).unwrap_or_else(|| self.stacks.insert(&bytes, hash, words));
         self.book(Parts { task, cpu, tsc, stack: &bytes, hash }, stack, traits);
         self.joined = bytes;
     }
@@ -291,9 +288,9 @@ impl<C: Consumer> Ingest<C> {
     #[cold]
     fn change_era(&mut self) {
         let boots = &self.profile.boots;
-        let place = |boot: usize| boots.get(boot).map(|boot| (boot.fact(Fact::Load), &boot.images));
+        let place = |boot: usize| boots.get(boot).map(|boot| (boot.fact(Fact::Load), boot.low_text(), &boot.images));
         if place(self.boot) != place(self.relocation) {
-            self.stacks.begin_era(self.boot);
+            self.stacks.begin_era(self.boot, boots.get(self.boot).and_then(Boot::low_text));
         }
         self.relocation = self.boot;
     }

@@ -176,6 +176,11 @@ fn is_executable(flags: SectionFlags) -> bool {
 }
 
 impl Elf {
+    /// Where the segments are that are loaded.
+    pub fn segments(&self) -> impl Iterator<Item = u64> {
+        self.loaded.iter().map(|(start, ..)| *start)
+    }
+
     /// Whether the code is for x86_64.
     pub fn is_x86_64(&self) -> bool {
         self.arch == Architecture::X86_64

@@ -122,6 +122,25 @@ fn another_build_id_is_refused() {
 }
 
 #[test]
+fn the_kernel_may_report_where_its_text_begins_although_the_file_has_constants_before_it() {
+    let (symbols, file) = own_image();
+    let (elf, (start, _)) = (symbols.elf.as_ref().expect("is an ELF file"), place(&symbols));
+    let text = elf.segments().find(|start| elf.code(*start).is_some()).expect("has code");
+    assert!(text > elf.base, "the constants come first");
+    let here = |address: u64| 0xffff_ffff_8000_0000 + address;
+    let anchor = format!("# anchor the_function_around_it={:x}", here(start));
+    let head = format!("# load {:x}\n# text {0:x}-{:x}\n{anchor}", here(text), here(start) + 0x1000);
+    let folder = tempfile::tempdir().expect("the test folder is writable");
+    let profile = folder.path().join("profile");
+    let sample = batch(0, &format!("a 0 1 {:x}\n", here(start)));
+    std::fs::write(&profile, sealed(&format!("# kprof-profile 1\n{head}\n{sample}"))).expect("is writable");
+    let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+    let done = fold.args(["folded", "--no-inline"]).arg(profile).arg(file).output().expect("kprof-fold runs");
+    let (out, said) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(out.ends_with("::the_function_around_it 1\n"), "{out}{said}");
+}
+
+#[test]
 fn an_image_for_another_processor_is_refused_by_its_name() {
     let (symbols, file) = own_image();
     let own = symbols.elf.as_ref().expect("is an ELF file").arch_name().expect("tests run on a known processor");
