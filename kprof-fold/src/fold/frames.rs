@@ -157,16 +157,14 @@ impl Frames {
             }
             return;
         }
-        walk(words, user, |step| match step {
+        let mut lacking = std::mem::take(&mut self.lacking);
+        let lacks = |sampled| *lacking.entry(sampled).or_insert_with(|| symbols.lacks_frame(sampled));
+        walk(words, user, lacks, |step| match step {
             Step::Address(address) => self.address(address, symbols, ids),
-            Step::Candidate { address, sampled } => {
-                if *self.lacking.entry(sampled).or_insert_with(|| symbols.lacks_frame(sampled)) {
-                    self.address(address, symbols, ids);
-                }
-            }
             Step::Marker(marker) => ids.push(self.named(&marker_name(marker))),
             Step::Running => ids.push(self.named(RUNNING)),
         });
+        self.lacking = lacking;
         if ids.len() == before {
             ids.push(self.named(UNKNOWN));
         }

@@ -12,18 +12,11 @@ use kprof_format::marker::{Marker, PUBLISHED_LEAF};
 /// known which code was running.
 pub const RUNNING: &str = "[running]";
 
-/// One frame, or one decision that needs symbols.
+/// One frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// This address is looked up.
     Address(u64),
-    /// A candidate for the caller. It is only looked up if the function at `sampled` is in its prologue or epilogue.
-    Candidate {
-        /// The address to look up.
-        address: u64,
-        /// The sampled instruction.
-        sampled: u64,
-    },
     /// The frame of a marker.
     Marker(Marker),
     /// No instruction is known: [`RUNNING`].
@@ -34,8 +27,9 @@ pub enum Step {
 /// kernel itself also writes 0 for such a frame; there is no code at address 0.
 pub const CLAIMED: u64 = 0;
 
-/// Calls `step` for each frame. With `user` false the stack ends where user code begins.
-pub fn walk(words: &[u64], user: bool, mut step: impl FnMut(Step)) {
+/// Calls `step` for each frame. With `user` false the stack ends where user code begins. A candidate for the caller is
+/// a frame if `lacks_frame` says that the function has no stack frame of its own at the sampled instruction.
+pub fn walk(words: &[u64], user: bool, mut lacks_frame: impl FnMut(u64) -> bool, mut step: impl FnMut(Step)) {
     let mut exact = true;
     let mut in_user = false;
     let mut candidate = false;
@@ -62,7 +56,9 @@ pub fn walk(words: &[u64], user: bool, mut step: impl FnMut(Step)) {
             None if !user && word >> 63 == 0 => return,
             None if candidate => {
                 candidate = false;
-                step(Step::Candidate { address: word.wrapping_sub(1), sampled });
+                if lacks_frame(sampled) {
+                    step(Step::Address(word.wrapping_sub(1)));
+                }
             }
             None => {
                 let address = if exact { *word } else { word.saturating_sub(1) };
@@ -82,11 +78,16 @@ pub const NO_ENTRY: &str = "[no entry]";
 /// The name of the innermost entry into the kernel: a system call, an interrupt or an exception.
 pub fn entry_name(words: &[u64]) -> String {
     let mut entry = None;
-    walk(words, false, |step| {
-        if let Step::Marker(marker @ (Marker::Interrupt(_) | Marker::Exception(_) | Marker::Syscall)) = step {
-            entry.get_or_insert_with(|| marker_name(marker));
-        }
-    });
+    walk(
+        words,
+        false,
+        |_| false,
+        |step| {
+            if let Step::Marker(marker @ (Marker::Interrupt(_) | Marker::Exception(_) | Marker::Syscall)) = step {
+                entry.get_or_insert_with(|| marker_name(marker));
+            }
+        },
+    );
     entry.unwrap_or_else(|| NO_ENTRY.to_owned())
 }
 
@@ -120,7 +121,7 @@ mod tests {
 
     fn steps(words: &[u64], user: bool) -> Vec<Step> {
         let mut steps = Vec::new();
-        walk(words, user, |step| steps.push(step));
+        walk(words, user, |sampled| sampled == A, |step| steps.push(step));
         steps
     }
 
@@ -172,9 +173,9 @@ mod tests {
 
     #[test]
     fn a_candidate_belongs_to_the_last_instruction() {
-        let words = [A, Marker::Candidate.encode(), B, C];
-        let candidate = Step::Candidate { address: B - 1, sampled: A };
-        assert_eq!(steps(&words, false), [Step::Address(A), candidate, Step::Address(C - 1)]);
+        let words = |sampled| [sampled, Marker::Candidate.encode(), B, C];
+        assert_eq!(steps(&words(A), false), [Step::Address(A), Step::Address(B - 1), Step::Address(C - 1)]);
+        assert_eq!(steps(&words(A + 1), false), [Step::Address(A + 1), Step::Address(C - 1)]);
     }
 
     #[test]

@@ -83,11 +83,12 @@ pub fn collect(
 ) -> Lines {
     let mut found = Lines::default();
     let mut words = Vec::new();
+    let lacks_frame = |sampled| symbols.lacks_frame(sampled);
     // Each address is looked up once: the names and lines of its frames, innermost first; `None` without a symbol.
     let mut frames: HashMap<u64, Option<Named>> = HashMap::new();
     for stack in counts.keys() {
         stacks.words(*stack, &mut words);
-        walk(&words, user, |step| {
+        walk(&words, user, lacks_frame, |step| {
             if let Step::Address(address) = step {
                 frames.entry(address).or_insert_with(|| named(symbols, address));
             }
@@ -99,7 +100,7 @@ pub fn collect(
         stacks.words(stack, &mut words);
         let mut one =
             Sample { samples, innermost: true, is_self: false, lines: BTreeSet::new(), places: BTreeSet::new() };
-        walk(&words, user, |step| match step {
+        walk(&words, user, lacks_frame, |step| match step {
             Step::Address(address) => {
                 for (name, line) in frames.get(&address).into_iter().flatten().flatten() {
                     if function.is(name) {
@@ -111,7 +112,7 @@ pub fn collect(
                 one.innermost = false;
             }
             Step::Running => one.innermost = false,
-            Step::Candidate { .. } | Step::Marker(_) => {}
+            Step::Marker(_) => {}
         });
         found.all.self_samples += if one.is_self { samples } else { 0 };
         found.all.total += if one.places.is_empty() { 0 } else { samples };

@@ -74,11 +74,16 @@ pub fn write(
 /// Appends the lines of a stack, and an empty line.
 pub fn frames(words: &[u64], symbols: &Symbols, style: Style, text: &mut String) {
     let mut ended = false;
-    walk(words, style.user, |step| {
-        if !ended {
-            ended = !frame(step, symbols, style, text);
-        }
-    });
+    walk(
+        words,
+        style.user,
+        |sampled| symbols.lacks_frame(sampled),
+        |step| {
+            if !ended {
+                ended = !frame(step, symbols, style, text);
+            }
+        },
+    );
     text.push('\n');
 }
 
@@ -98,8 +103,6 @@ pub fn time(tsc: u64, tsc_hz: f64) -> String {
 pub(super) fn frame(step: Step, symbols: &Symbols, style: Style, text: &mut String) -> bool {
     let address = match step {
         Step::Address(address) => address,
-        Step::Candidate { address, sampled } if symbols.lacks_frame(sampled) => address,
-        Step::Candidate { .. } => return true,
         Step::Marker(marker) => {
             text.push_str(&format!("\t{:x} {} ([kernel])\n", marker.encode(), marker_name(marker)));
             return true;

@@ -7,6 +7,7 @@ use base64::Engine as _;
 use kprof_fold::output::annotate::code;
 use kprof_fold::problems::Problems;
 use kprof_fold::symbols::Symbols;
+use kprof_format::marker::Marker;
 use std::io::Read as _;
 use std::process::Command;
 
@@ -180,4 +181,17 @@ fn the_source_is_taken_from_the_folder_that_is_given() {
     let folder = folder.path().display().to_string();
     let text = annotate("the_sampled_function", &[0], &["--source", &folder]);
     assert!(text.contains("// moved") && !text.contains("fn the_sampled_function"), "{text}");
+}
+
+#[test]
+fn a_caller_that_only_a_candidate_names_counts_as_in_the_report() {
+    std::hint::black_box(the_sampled_function(5));
+    let file = std::env::current_exe().expect("has a path").display().to_string();
+    let symbols = Symbols::open(&file, &mut Problems::default()).expect("is an ELF file");
+    let [leaf, caller] = ["the_function_around_it", "the_sampled_function"]
+        .map(|name| symbols.table.named(name).next().unwrap_or_else(|| panic!("no {name}")));
+    assert!(symbols.lacks_frame(leaf), "its first instruction is before its stack frame");
+    let sample = |at: u64| format!("a 0 1 {:x} {:x} {:x}\n", at, Marker::Candidate.encode(), caller + 4 + SLIDE);
+    let text = printed("the_sampled_function", &symbols, &file, &batch(0, &sample(leaf + SLIDE)), &[]);
+    assert!(text.contains("0 samples innermost, 1 anywhere in the stack"), "{text}");
 }

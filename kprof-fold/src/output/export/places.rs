@@ -145,15 +145,16 @@ impl Places {
     /// Appends the frames of a stack, innermost first, with the marker of those that are markers.
     fn resolve(&mut self, words: &[u64], symbols: &Symbols, user: bool, frames: &mut Vec<(u32, Option<Marker>)>) {
         let mut push = |(from, count): (u32, u32), marker| frames.extend((from..from + count).map(|at| (at, marker)));
-        walk(words, user, |step| match step {
-            Step::Address(address) => push(self.address(address, symbols), None),
-            Step::Candidate { address, sampled } if symbols.lacks_frame(sampled) => {
-                push(self.address(address, symbols), None);
-            }
-            Step::Candidate { .. } => {}
-            Step::Marker(marker) => push(self.marker(&marker_name(marker)), Some(marker)),
-            Step::Running => push(self.marker(RUNNING), None),
-        });
+        walk(
+            words,
+            user,
+            |sampled| symbols.lacks_frame(sampled),
+            |step| match step {
+                Step::Address(address) => push(self.address(address, symbols), None),
+                Step::Marker(marker) => push(self.marker(&marker_name(marker)), Some(marker)),
+                Step::Running => push(self.marker(RUNNING), None),
+            },
+        );
         if frames.is_empty() {
             frames.extend([(self.marker(UNKNOWN).0, None)]);
         }

@@ -182,13 +182,16 @@ impl<'a> Made<'a> {
     /// The locations of a stack, innermost first; at least one.
     fn stack(&mut self, words: &[u64], user: bool) -> Vec<u64> {
         let (symbols, mut ids) = (self.symbols, Vec::with_capacity(words.len()));
-        walk(words, user, |step| match step {
-            Step::Address(address) => ids.push(self.location(address)),
-            Step::Candidate { address, sampled } if symbols.lacks_frame(sampled) => ids.push(self.location(address)),
-            Step::Candidate { .. } => {}
-            Step::Marker(marker) => ids.push(self.named(&marker_name(marker))),
-            Step::Running => ids.push(self.named(RUNNING)),
-        });
+        walk(
+            words,
+            user,
+            |sampled| symbols.lacks_frame(sampled),
+            |step| match step {
+                Step::Address(address) => ids.push(self.location(address)),
+                Step::Marker(marker) => ids.push(self.named(&marker_name(marker))),
+                Step::Running => ids.push(self.named(RUNNING)),
+            },
+        );
         if ids.is_empty() {
             ids.push(self.named(UNKNOWN));
         }

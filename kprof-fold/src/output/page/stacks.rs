@@ -112,18 +112,23 @@ impl Finder<'_> {
 
     /// Calls `frame` with the name and traits of each frame of a stack, innermost first.
     fn frames(&mut self, words: &[u64], user: bool, mut frame: impl FnMut(&str, u32)) {
-        walk(words, user, |step| match step {
-            Step::Candidate { sampled, .. } if !self.symbols.lacks_frame(sampled) => {}
-            Step::Address(address) | Step::Candidate { address, .. } => {
-                self.at(address).iter().for_each(|(name, traits, _)| frame(name, *traits));
-            }
-            Step::Marker(Marker::Syscall) => frame(&marker_name(Marker::Syscall), bit::SYSCALL),
-            Step::Marker(marker @ (Marker::Interrupt(_) | Marker::Exception(_))) => {
-                frame(&marker_name(marker), bit::INTERRUPT);
-            }
-            Step::Marker(marker) => frame(&marker_name(marker), 0),
-            Step::Running => frame(RUNNING, 0),
-        });
+        let symbols = self.symbols;
+        walk(
+            words,
+            user,
+            |sampled| symbols.lacks_frame(sampled),
+            |step| match step {
+                Step::Address(address) => {
+                    self.at(address).iter().for_each(|(name, traits, _)| frame(name, *traits));
+                }
+                Step::Marker(Marker::Syscall) => frame(&marker_name(Marker::Syscall), bit::SYSCALL),
+                Step::Marker(marker @ (Marker::Interrupt(_) | Marker::Exception(_))) => {
+                    frame(&marker_name(marker), bit::INTERRUPT);
+                }
+                Step::Marker(marker) => frame(&marker_name(marker), 0),
+                Step::Running => frame(RUNNING, 0),
+            },
+        );
     }
 }
 
@@ -183,10 +188,15 @@ impl Tree {
         is_of_point: bool,
     ) -> u32 {
         let mut sampled = None;
-        walk(words, true, |step| {
-            let first = if let Step::Address(address) = step { Some(address) } else { None };
-            sampled.get_or_insert(first);
-        });
+        walk(
+            words,
+            true,
+            |_| false,
+            |step| {
+                let first = if let Step::Address(address) = step { Some(address) } else { None };
+                sampled.get_or_insert(first);
+            },
+        );
         let Some(address) = sampled.flatten() else { return 0 };
         if let Some(number) = known.get(&address) {
             return *number;
