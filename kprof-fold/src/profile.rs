@@ -374,6 +374,8 @@ pub struct Profile {
     pub lines: u64,
     /// Bytes read.
     pub bytes: u64,
+    /// Why what is shown of this profile may be wrong, in sentences: every output that is shared has them.
+    pub doubts: Vec<String>,
 }
 
 impl Profile {

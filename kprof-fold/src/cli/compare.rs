@@ -15,6 +15,7 @@ use crate::output::folded;
 use crate::problems::Problems;
 use crate::symbols::Symbols;
 use crate::symbols::name::visible;
+use crate::tally::By;
 use std::io::Read;
 
 /// Exit code: a claim of `--fail-if` holds.
@@ -30,13 +31,15 @@ pub fn run(args: &args::Diff) -> Result<u8, Error> {
     let (old, new) = (side(args, &old_files, &args.old_image)?, side(args, &new_files, &args.new_image)?);
     let runs = |side: &Side| side.runs.iter().map(|run| Run::of(run, args.subtrees)).collect::<Vec<_>>();
     let method = Method { confidence: args.confidence, is_same_work: args.same_work };
-    let compared = match (&args.choice.event, &old.unit, &new.unit) {
+    let mut compared = match (&args.choice.event, &old.unit, &new.unit) {
         (Some(name), Some(unit), Some(other)) if unit == other => {
             weights::compare(&old.weighed, &new.weighed, (&visible(name), unit), method)
         }
         (Some(name), unit, other) => return Err(other_unit(name, unit.as_deref(), other.as_deref())),
         (None, ..) => diff::compare(&runs(&old), &runs(&new), method),
     };
+    let notes = [("OLD", &old.doubts), ("NEW", &new.doubts)];
+    compared.notes = notes.iter().flat_map(|(side, all)| all.iter().map(move |it| format!("{side}: {it}"))).collect();
     let talk = talk::Talk { quiet: args.quiet };
     if args.subtrees && old.runs.iter().chain(&new.runs).any(diff::has_longer_paths) {
         talk.say(format_args!("of paths of more than {} frames the outermost {0} are compared", diff::MAX_PATH));
@@ -133,11 +136,14 @@ struct Side {
     weighed: Vec<weights::Run>,
     unit: Option<String>,
     symbols: Option<Symbols>,
+    /// Why what is shown of it may be wrong, in sentences.
+    doubts: Vec<String>,
     code: u8,
 }
 
 fn side(args: &args::Diff, files: &Files, images: &[ImageFile]) -> Result<Side, Error> {
-    let mut side = Side { runs: Vec::new(), weighed: Vec::new(), unit: None, symbols: None, code: 0 };
+    let mut side =
+        Side { runs: Vec::new(), weighed: Vec::new(), unit: None, symbols: None, doubts: Vec::new(), code: 0 };
     let images = [&args.image, images].concat();
     for file in &files.runs {
         let code = match &files.syms {
@@ -157,6 +163,7 @@ fn side(args: &args::Diff, files: &Files, images: &[ImageFile]) -> Result<Side, 
                     }
                 };
                 let code = loaded.exit_code(args.limits);
+                side.doubts.extend(loaded.profile.doubts);
                 side.runs.push(loaded.folded);
                 side.symbols = Some(loaded.symbols);
                 code
@@ -172,6 +179,7 @@ fn side(args: &args::Diff, files: &Files, images: &[ImageFile]) -> Result<Side, 
                 return Err(Error::Usage(todo.to_owned()));
             }
             None => {
+                refuse_choice(&args.choice)?;
                 let (folded, lost) = folded_file(file)?;
                 let kept = (folded.samples(), lost);
                 side.runs.push(folded);
@@ -181,6 +189,31 @@ fn side(args: &args::Diff, files: &Files, images: &[ImageFile]) -> Result<Side, 
         side.code = side.code.max(code);
     }
     Ok(side)
+}
+
+/// Refuses options that choose samples: folded stacks do not say of which task, CPU and time they are, and what they
+/// have was chosen when they were made.
+fn refuse_choice(choice: &args::Choice) -> Result<(), Error> {
+    let given = [
+        ("--under", !choice.under.is_empty()),
+        ("--not", !choice.not.is_empty()),
+        ("--task", !choice.task.is_empty()),
+        ("--cpu", !choice.cpu.is_empty()),
+        ("--between", !choice.between.is_empty()),
+        ("--by", choice.by != By::None),
+        ("--user", choice.user),
+        ("--irq-off", choice.irq_off),
+        ("--irq-on", choice.irq_on),
+        ("--idle", choice.idle == args::Shown::Hide),
+        ("--lines", choice.lines),
+        ("--merge-generics", choice.merge_generics),
+        ("--inline", choice.inline),
+        ("--no-inline", choice.no_inline),
+    ];
+    let Some((option, _)) = given.into_iter().find(|(_, given)| *given) else { return Ok(()) };
+    let todo = "folded stacks were chosen when they were made. Give it to `kprof-fold folded`, or give profiles and the \
+                kernel's symbols after them";
+    Err(Error::Usage(format!("{option} needs profiles: {todo}")))
 }
 
 /// Weights of different units cannot be compared.

@@ -108,7 +108,7 @@ fn findings(opened: &Opened<Tally>) -> Vec<String> {
     {
         found.push(format!("wrong kernel image? {why}. Give the image that ran"));
     } else {
-        found.extend(opened.missing.clone());
+        found.extend(opened.profile.doubts.iter().cloned());
     }
     for cpu in &opened.account.cpus {
         // If the handler is never reached, all ticks stay pending. That finding has already been reported.

@@ -68,7 +68,7 @@ fn load_for(input: &Input, choice: &Choice, name: &str, subtrees: Option<bool>) 
     let name = &probe_names::in_file(input, name)?;
     let opened =
         load::open_any(input, choice, Output::Other, |select| EventTally::new(select.clone(), name, choice.by))?;
-    let Opened { consumer: tally, profile, stacks, symbols, names, select, account, problems, doubt, .. } = opened;
+    let Opened { consumer: tally, profile, stacks, symbols, names, select, account, problems, .. } = opened;
     let name = names.shown(name);
     let (point, account_in_words) = asked(&profile, &input.file, name, &select)?;
     let scaled = tally.scaled(&point, choice.count);
@@ -93,7 +93,6 @@ fn load_for(input: &Input, choice: &Choice, name: &str, subtrees: Option<bool>) 
     let loaded = Loaded {
         coalesced: 0,
         shown: Shows { lost: is_shown, coalesced: is_shown },
-        doubt,
         folded,
         symbols,
         profile,

@@ -35,7 +35,7 @@ pub fn load(input: &Input, choice: &Choice, subtrees: Option<bool>) -> Result<(L
         return Err(Error::Usage("user symbols by task do not work with --event yet".to_owned()));
     }
     let opened = load::open_any(input, choice, Output::Other, |select| HeapTally::new(select.clone(), choice.by))?;
-    let Opened { consumer: tally, profile, stacks, symbols, select, account, problems, doubt, tsc_hz, .. } = opened;
+    let Opened { consumer: tally, profile, stacks, symbols, select, account, problems, tsc_hz, .. } = opened;
     let allocs = point(&profile, &input.file, ALLOC)?;
     let (counts, groups) = tally.counts(choice.count, tsc_hz);
     let folder = Folder { symbols: &symbols, stacks: &stacks, select: &select, by: choice.by, groups: &groups };
@@ -56,7 +56,6 @@ pub fn load(input: &Input, choice: &Choice, subtrees: Option<bool>) -> Result<(L
     let loaded = Loaded {
         coalesced: 0,
         shown: Shows { lost: false, coalesced: false },
-        doubt,
         folded,
         symbols,
         profile,

@@ -65,6 +65,7 @@ pub fn run(args: &Html) -> Result<u8, Error> {
         event: None,
         old: old.as_ref().zip(diff.as_ref()).zip(old_input.as_ref()).map(|((old, diff), input)| page::Old {
             file: &input.file,
+            doubts: &old.profile.doubts,
             timeline: &old.consumer,
             hits: None,
             source: source(old),

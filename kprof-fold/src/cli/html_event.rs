@@ -85,6 +85,7 @@ pub fn run(args: &Html, name: &str) -> Result<u8, Error> {
         }),
         old: old.as_ref().zip(diff.as_ref()).zip(old_input.as_ref()).map(|((old, diff), input)| page::Old {
             file: &input.file,
+            doubts: &old.profile.doubts,
             timeline: &old.consumer.timeline,
             hits: Some(&old.consumer.hits),
             source: source(old),
@@ -138,22 +139,8 @@ impl<C> Opened<C> {
     /// The same with what `make` makes of it in the place of the consumer.
     fn with<D>(self, make: impl FnOnce(&Self) -> Result<D, Error>) -> Result<Opened<D>, Error> {
         let consumer = make(&self)?;
-        let Self { profile, stacks, symbols, names, select, account, problems, tsc_hz, doubt, missing, style, .. } =
-            self;
-        Ok(Opened {
-            consumer,
-            profile,
-            stacks,
-            symbols,
-            names,
-            select,
-            account,
-            problems,
-            tsc_hz,
-            doubt,
-            missing,
-            style,
-        })
+        let Self { profile, stacks, symbols, names, select, account, problems, tsc_hz, doubt, style, .. } = self;
+        Ok(Opened { consumer, profile, stacks, symbols, names, select, account, problems, tsc_hz, doubt, style })
     }
 }
 

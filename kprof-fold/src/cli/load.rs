@@ -21,13 +21,14 @@ use crate::error::Error;
 use crate::events::EventFacts;
 use crate::fold::{Folded, Folder};
 use crate::output::folded;
+use crate::output::page::facts::name_of;
 use crate::problems::Problems;
 use crate::profile::{Boot, Profile};
 use crate::read::consumer::Consumer;
 use crate::read::{self, Reading, Source};
 use crate::select::Select;
 use crate::stacks::Stacks;
-use crate::symbols::{Symbols, stub};
+use crate::symbols::{Symbols, callers, stub};
 use crate::tally::{By, Tally};
 use crate::watch::Watched;
 
@@ -59,8 +60,6 @@ pub struct Loaded {
     pub lost_is_attributable: bool,
     /// What is shown besides the samples.
     pub shown: Shows,
-    /// The reasons against the symbols.
-    pub doubt: Option<String>,
     /// What the counts are, if they are not samples.
     pub event: Option<EventFacts>,
 }
@@ -96,8 +95,6 @@ pub struct Opened<C> {
     pub tsc_hz: Option<f64>,
     /// The reasons against the symbols, if the profile does not identify them.
     pub doubt: Option<String>,
-    /// Through which entry stub stacks go without the interrupted function, if the symbols have the kernel's code.
-    pub missing: Option<String>,
     /// The settings for `script` from the arguments of redox-kprofiling.
     pub style: ScriptStyle,
 }
@@ -162,28 +159,36 @@ pub fn open_any<C: Consumer>(
     names.rename(&mut reading.profile);
     images::open(input, &reading.profile, &mut symbols, &mut problems, talk)?;
     let mut doubt = placing::doubt(&reading.profile, &reading.stacks, &symbols);
-    let missing = stub::missing_function(&reading.stacks, &symbols);
-    let say = |file: &str, what: &str, why: &str| {
+    let mut doubts = Vec::new();
+    let mut say = |file: &str, what: &str, why: &str| {
         let text = format!("does not look like the symbols of {what}: {why}");
         if input.strict && !input.force {
             return Err(Error::unusable(file, format!("{text}. Give the symbols of that build, or --force")));
         }
-        talk.say(format_args!("{file}: {text}; every name may be wrong. Give the symbols of that build"));
+        let text = format!("{text}; every name may be wrong. Give the symbols of that build");
+        talk.say(format_args!("{file}: {text}"));
+        // What is shared has no folders of this machine.
+        doubts.push(format!("{} {}", name_of(file), text.replace(&input.file, &name_of(&input.file))));
         Ok(())
     };
-    if let Some(why) = &doubt {
-        say(&input.syms, &input.file, why)?;
-    } else if let Some(why) = &missing {
-        if input.strict && !input.force {
-            return Err(Error::unusable(&input.file, format!("{why}. Record it again, or give --force")));
-        }
-        talk.say(format_args!("{}: {why}", input.file));
+    let mut missing = None;
+    match &doubt {
+        Some(why) => say(&input.syms, &input.file, why)?,
+        None => missing = stub::missing_function(&reading.stacks, &symbols),
     }
     users::settle((input, &rest), &mut symbols, (&reading.stacks, &watch), talk, |file, task, why| {
         say(file, &format!("{task} in {}", input.file), &why)?;
         doubt.get_or_insert(format!("{file}: {why}"));
         Ok(())
     })?;
+    if let (Some(why), true) = (&missing, input.strict && !input.force) {
+        return Err(Error::unusable(&input.file, format!("{why}. Record it again, or give --force")));
+    }
+    for why in missing.into_iter().chain(callers::undecided(&reading.stacks, &symbols)) {
+        talk.say(format_args!("{}: {why}", input.file));
+        doubts.push(why);
+    }
+    reading.profile.doubts = doubts;
     let account = Account::of(&reading.profile);
     talk.say(&problems);
     if !input.shows_account {
@@ -193,7 +198,6 @@ pub fn open_any<C: Consumer>(
     Ok(Opened {
         consumer: reading.consumer,
         doubt,
-        missing,
         profile: reading.profile,
         stacks: reading.stacks,
         symbols,
@@ -244,7 +248,7 @@ pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
         (false, by) => by,
     };
     let opened = open(input, choice, Output::Other, |select| Tally::new(select.clone(), groups))?;
-    let Opened { consumer: tally, profile, stacks, symbols, select, account, problems, doubt, .. } = opened;
+    let Opened { consumer: tally, profile, stacks, symbols, select, account, problems, .. } = opened;
     let folder = Folder { symbols: &symbols, stacks: &stacks, select: &select, by: choice.by, groups: tally.groups() };
     let folded = folder.fold(&tally.counts());
     say_unknown(&folded, &symbols, &select, Talk { quiet: input.quiet });
@@ -256,7 +260,6 @@ pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
     let loaded = Loaded {
         coalesced,
         shown,
-        doubt,
         folded,
         symbols,
         profile,

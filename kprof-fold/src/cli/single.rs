@@ -186,6 +186,7 @@ pub(super) fn about_pprof<'a, C>(
     export::pprof::About {
         rate_hz,
         seconds,
+        doubts: &opened.profile.doubts,
         kernel: &args.input.syms,
         build_id: opened.profile.boots.iter().find_map(|boot| boot.fact(Fact::BuildId)),
         lost,

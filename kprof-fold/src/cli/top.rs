@@ -139,10 +139,9 @@ fn table(args: &Top, file: &str) -> Result<Screen, Error> {
     let mut functions: Vec<Function> = crate::output::table::rows(&loaded.folded).iter().map(function).collect();
     let note = report::notes(&loaded.profile);
     let name = if args.input.file == "-" { "standard input" } else { &args.input.file };
-    let doubt = loaded.doubt.as_ref().map_or_else(String::new, |why| format!("; symbols of another build? {why}"));
     let code = loaded.exit_code(args.input.limits());
     let Some(event) = &loaded.event else {
-        let title = format!("{name}: {samples} samples, {lost} lost{note}{doubt}");
+        let title = format!("{name}: {samples} samples, {lost} lost{note}");
         return Ok(Screen { title, functions, whole: (samples, lost), code, ..Screen::default() });
     };
     // The account of a point may be newer than the events in the file.
@@ -152,7 +151,7 @@ fn table(args: &Top, file: &str) -> Result<Screen, Error> {
     let row = |(name, weight): (&str, u64)| Function { name: name.to_owned(), all: (weight, weight), last: (0, 0) };
     functions.extend(beside.into_iter().filter(|(_, weight)| *weight > 0).map(row));
     functions.sort_by_key(|row| std::cmp::Reverse(row.all));
-    let title = format!("{name}: {whole} {} of {}{note}{doubt}", event.unit, event.name);
+    let title = format!("{name}: {whole} {} of {}{note}", event.unit, event.name);
     let is_exact = event.sums.as_ref().map(|point| point.part(PointPart::Unsampled) == 0);
     let event = Some(Weights { unit: event.unit.clone(), is_exact });
     Ok(Screen { title, functions, whole: (whole, 0), code, event, ..Screen::default() })

@@ -135,6 +135,8 @@ pub struct Diff {
     pub rows: Vec<Row>,
     /// What is compared, if it is not samples: then every number of samples is one of this unit.
     pub event: Option<weights::Event>,
+    /// Why what is shown may be wrong, in sentences.
+    pub notes: Vec<String>,
 }
 
 impl Diff {
@@ -239,7 +241,7 @@ pub fn compare(old: &[Run], new: &[Run], method: Method) -> Diff {
     });
     let rows = in_order(rows.collect(), 1.0 - method.confidence);
     let (is_same_work, confidence) = (method.is_same_work, method.confidence);
-    Diff { old_samples, new_samples, runs, is_same_work, confidence, rows, event: None }
+    Diff { old_samples, new_samples, runs, is_same_work, confidence, rows, event: None, notes: Vec::new() }
 }
 
 /// Sets the level of each row, and sorts the rows by size of change; significant rows come first.

@@ -64,9 +64,10 @@ fn headline(diff: &Diff, style: &Style) -> String {
             if diff.runs == (1, 1) { "" } else { ", spread between runs" },
         )
     };
+    let notes: String = diff.notes.iter().map(|note| format!(" Note: {note}.")).collect();
     format!(
         "{name}From {old} (OLD, {old_runs}{} {unit}) to {new} (NEW, {new_runs}{} {unit}): {significant} of {} \
-         comparisons changed{chance}{work}.{exactness}",
+         comparisons changed{chance}{work}.{exactness}{notes}",
         diff.old_samples,
         diff.new_samples,
         diff.rows.len(),
@@ -160,6 +161,7 @@ pub fn json(diff: &Diff, style: &Style) -> Value {
         "confidence": diff.confidence,
         "same_work": diff.is_same_work,
         "method": "Newcombe intervals of the difference of two shares, Holm over all rows",
+        "notes": diff.notes,
         "left_out": diff.rows.len() - shown(diff, style).len(),
         "rows": shown(diff, style).iter().map(row).collect::<Vec<_>>(),
     })

@@ -279,5 +279,6 @@ pub fn compare(old: &[Run], new: &[Run], (name, unit): (&str, &str), method: Met
         confidence: method.confidence,
         rows: in_order(rows, 1.0 - method.confidence),
         event: Some(event),
+        notes: Vec::new(),
     }
 }

@@ -186,15 +186,16 @@ fn table(input: Input<'_>, style: &Style, rows: &mut Vec<Row>, text: &mut String
 }
 
 /// Notes on what limits the exactness of times and addresses.
-pub fn notes(profile: &Profile) -> &'static str {
-    let instructions = profile.boots.iter().any(|boot| boot.counts_instructions());
-    let rough = profile.boots.iter().any(|boot| boot.has_rough_places());
-    match (instructions, rough) {
-        (false, false) => "",
-        (true, false) => "; time is counted in instructions",
-        (false, true) => "; places are rough (multi-threaded TCG)",
-        (true, true) => "; time is counted in instructions; places are rough (multi-threaded TCG)",
-    }
+pub fn notes(profile: &Profile) -> String {
+    noted(profile).map(|note| format!("; {note}")).collect()
+}
+
+/// Each of these words by itself.
+fn noted(profile: &Profile) -> impl Iterator<Item = &str> {
+    let is_any = |of: fn(&Boot) -> bool| profile.boots.iter().any(of);
+    let instructions = is_any(Boot::counts_instructions).then_some("time is counted in instructions");
+    let rough = is_any(Boot::has_rough_places).then_some("places are rough (multi-threaded TCG)");
+    instructions.into_iter().chain(rough).chain(profile.doubts.iter().map(String::as_str))
 }
 
 fn where_time_went(input: Input<'_>, text: &mut String) {

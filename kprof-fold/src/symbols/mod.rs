@@ -3,6 +3,7 @@
 //! In: a symbol file (`nm` text or the kernel's ELF) and addresses. Out: the names of the frames at an address; the
 //! same input always gives the same names. A kernel image that does not belong to the profile is refused.
 
+pub mod callers;
 pub mod cfi;
 pub mod check;
 pub mod debug_file;
@@ -48,6 +49,17 @@ pub enum Inlines {
     Own,
     /// None: only functions that have a symbol.
     None,
+}
+
+/// Whether a function has a stack frame of its own at one of its instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnFrame {
+    /// It has one, or its code does not tell where the return address of the caller is.
+    Present,
+    /// It has none there.
+    Lacking,
+    /// There are only symbols, and they do not tell.
+    NotKnown,
 }
 
 /// Where names come from.
@@ -325,9 +337,14 @@ impl Symbols {
     /// its instructions (of x86_64 only: without that information, other code has no answer). With only a list of
     /// symbols: whether the instruction is in the prologue of the function or is its last byte.
     pub fn lacks_frame(&self, instruction: u64) -> bool {
+        self.own_frame(instruction) == OwnFrame::Lacking
+    }
+
+    /// As [`lacks_frame`](Self::lacks_frame), or that only the code of the kernel could tell.
+    pub fn own_frame(&self, instruction: u64) -> OwnFrame {
         let own = self.at(instruction);
         let place = instruction.wrapping_sub(own.slide);
-        let Some(number) = own.table.find(place) else { return false };
+        let Some(number) = own.table.find(place) else { return OwnFrame::Present };
         let symbol = own.table.get(number);
         let offset = place - symbol.start;
         match own.elf.as_ref().and_then(|elf| elf.code(symbol.start).map(|code| (elf, code))) {
@@ -336,9 +353,13 @@ impl Symbols {
                 let code = &code[..code.len().min(size as usize)];
                 let follow = || if elf.is_x86_64() { frame::follow(code, symbol.start, place) } else { None };
                 let frame = elf.cfi.frame(place).or_else(follow);
-                matches!(frame, Some(Frame::CallerOnTop | Frame::CallerAboveRbp))
+                match frame {
+                    Some(Frame::CallerOnTop | Frame::CallerAboveRbp) => OwnFrame::Lacking,
+                    _ => OwnFrame::Present,
+                }
             }
-            None => offset < PROLOGUE_BYTES || (symbol.size > 0 && offset == symbol.size - 1),
+            None if offset < PROLOGUE_BYTES || (symbol.size > 0 && offset == symbol.size - 1) => OwnFrame::Lacking,
+            None => OwnFrame::NotKnown,
         }
     }
 }

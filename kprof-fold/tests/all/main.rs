@@ -15,6 +15,7 @@ mod damage;
 mod debug_file;
 mod deep;
 mod doctor;
+mod doubts;
 mod elf;
 mod event_cpus;
 mod exports;

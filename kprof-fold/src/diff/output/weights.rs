@@ -181,6 +181,7 @@ pub(super) fn json(diff: &Diff, event: &Event, style: &Style) -> Value {
         "same_work": diff.is_same_work,
         "method": "Newcombe intervals of the difference of two shares with the variance of the weights, Holm over all \
                    rows that are not exact",
+        "notes": diff.notes,
         "left_out": diff.rows.len() - shown(diff, style).len(),
         "rows": shown(diff, style).iter().map(row).collect::<Vec<_>>(),
     })

@@ -29,6 +29,8 @@ pub struct About<'a> {
     pub seconds: f64,
     /// The file of the kernel's symbols.
     pub kernel: &'a str,
+    /// Why what is shown may be wrong: comments of the file.
+    pub doubts: &'a [String],
     /// The build id in the header.
     pub build_id: Option<&'a str>,
     /// How many samples each CPU lost.
@@ -266,6 +268,7 @@ impl<'a> Made<'a> {
             main.memory_start = if is_told { main.memory_start.min(from) } else { from };
             main.memory_limit = main.memory_limit.max(to);
         }
+        self.profile.comment = about.doubts.iter().map(|doubt| self.text(doubt)).collect();
         self.profile.duration_nanos = (about.seconds * 1e9) as i64;
         if let Some(rate) = about.rate_hz.filter(|rate| *rate > 0) {
             self.profile.period_type = Some(self.value_type("time", "nanoseconds"));

@@ -200,7 +200,11 @@ fn page(
     (facts, spent): (&str, &str),
     (balance, is_good): (&str, bool),
 ) -> String {
+    let doubt = |doubt: &String| format!("<p class=\"bad\">{}</p>\n", markup(&visible(doubt)));
+    let old = input.old.iter().flat_map(|old| old.doubts);
+    let doubts: String = input.profile.doubts.iter().chain(old).map(doubt).collect();
     HTML.replace("{{style}}", STYLE)
+        .replace("{{doubts}}", &doubts)
         .replace("{{about}}", about)
         .replace("{{facts}}", facts)
         .replace("{{heading}}", &markup(heading))

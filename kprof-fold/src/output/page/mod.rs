@@ -67,6 +67,8 @@ pub struct Input<'a> {
 pub struct Old<'a> {
     /// Its file, as it was named.
     pub file: &'a str,
+    /// Why what is shown of it may be wrong.
+    pub doubts: &'a [String],
     /// Its samples.
     pub timeline: &'a Timeline,
     /// The hits of a point, if they are compared instead of samples; those of the timeline in the same order.

@@ -3,7 +3,7 @@
 //! In: as for the text. Out: one object. Nothing is cut unless `--top` or `--limit` asks for it; `left_out` then says
 //! how many rows are missing.
 
-use super::{Group, Input, Row, Style, chosen, chosen_groups, notes, sentences};
+use super::{Group, Input, Row, Style, chosen, chosen_groups, noted, sentences};
 use crate::account::{Account, CpuAccount};
 use crate::events::EventFacts;
 use crate::output::time;
@@ -32,7 +32,7 @@ fn of_event(event: &EventFacts, input: Input<'_>, by: &str, (rows, left_out): (V
         "sum": input.folded.samples(),
         "lost": input.lost,
         "only_counted": event.only_counted,
-        "notes": noted(input),
+        "notes": noted(input.profile).collect::<Vec<_>>(),
         "by": by,
         "rows": rows,
         "left_out": left_out,
@@ -69,7 +69,7 @@ pub fn document(input: Input<'_>, style: &Style) -> Value {
     json!({
         "samples": input.folded.samples(),
         "lost": input.lost,
-        "notes": noted(input),
+        "notes": noted(input.profile).collect::<Vec<_>>(),
         "by": by,
         "rows": rows,
         "left_out": left_out,
@@ -78,10 +78,6 @@ pub fn document(input: Input<'_>, style: &Style) -> Value {
         "lockups": sentences(input.profile),
         "account": account(input.account),
     })
-}
-
-fn noted(input: Input<'_>) -> Vec<&'static str> {
-    notes(input.profile).split("; ").filter(|note| !note.is_empty()).collect()
 }
 
 /// The account of each CPU: its counters as the kernel sent them, and what does not balance.

@@ -26,6 +26,8 @@ pub struct Profile {
     pub period_type: Option<ValueType>,
     #[prost(int64, tag = "12")]
     pub period: i64,
+    #[prost(int64, repeated, tag = "13")]
+    pub comment: Vec<i64>,
     #[prost(int64, tag = "14")]
     pub default_sample_type: i64,
 }

@@ -1,0 +1,75 @@
+//! What makes a result doubtful is in the result itself, and not only on standard error: it is shared without that.
+
+use crate::sealed::{batch, sealed};
+use flate2::read::GzDecoder;
+use kprof_fold::output::export::pprof::proto::Profile;
+use kprof_format::marker::Marker;
+use prost::Message as _;
+use std::io::Read as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const SYMS: &str = "ffffffff80001000 0000000000000100 T kmain\nffffffff80002000 0000000000000100 t leaf\n";
+const CALLERS: &str = "1 of 2 different stacks may lack the caller of their innermost function";
+const BUILD: &str = "does not look like the symbols of profile.txt: 60 of 60 addresses lie where these symbols have no";
+
+/// A stack that is certain, and one in the middle of a function with a candidate for its caller.
+fn with_candidate() -> String {
+    let candidate = Marker::Candidate.encode();
+    batch(0, &format!("a 0 1 ffffffff80001010\na 0 2 ffffffff80002010 {candidate:x} ffffffff80001021\n"))
+}
+
+/// Sixty addresses of another build.
+fn foreign() -> String {
+    batch(0, &(0..60).map(|at| format!("a 0 {at:x} {:x}\n", 0xffff_ffff_8000_3000u64 + at)).collect::<String>())
+}
+
+fn run(folder: &Path, batch: &str, words: &[&str]) -> Output {
+    let head = "# kprof-profile 1\n# tsc-hz 1000000000\n# hz 1000\n";
+    std::fs::write(folder.join("profile.txt"), sealed(&(head.to_owned() + batch))).expect("is writable");
+    std::fs::write(folder.join("syms"), SYMS).expect("is writable");
+    let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+    let done = fold.args(words).current_dir(folder).output().expect("kprof-fold runs");
+    assert!(done.stderr.is_empty(), "-q: {}", String::from_utf8_lossy(&done.stderr));
+    done
+}
+
+#[test]
+fn every_output_that_is_shared_says_what_is_doubtful_also_with_q() {
+    let folder = tempfile::tempdir().expect("is writable");
+    for (batch, sentence) in [(with_candidate(), CALLERS), (foreign(), BUILD)] {
+        for words in [
+            &["html", "-q", "profile.txt", "syms"][..],
+            &["flamegraph", "-q", "profile.txt", "syms"],
+            &["report", "-q", "profile.txt", "syms"],
+            &["report", "-q", "--by", "cpu", "profile.txt", "syms"],
+            &["report", "-q", "--format", "json", "profile.txt", "syms"],
+            &["diff", "-q", "profile.txt", "profile.txt", "syms"],
+            &["diff", "-q", "--format", "json", "profile.txt", "profile.txt", "syms"],
+            &["diff", "-q", "--format", "markdown", "profile.txt", "profile.txt", "syms"],
+            &["doctor", "-q", "profile.txt", "syms"],
+        ] {
+            let done = run(folder.path(), &batch, words);
+            let text = String::from_utf8_lossy(&done.stdout);
+            let sentence = if words[0] == "doctor" && sentence == BUILD { "wrong kernel image? " } else { sentence };
+            assert!(text.contains(sentence), "{words:?}: {sentence}: {:.3000}", text);
+        }
+        let pprof = ["export", "-q", "--to", "pprof", "profile.txt", "syms"];
+        let mut bytes = Vec::new();
+        let done = run(folder.path(), &batch, &pprof);
+        GzDecoder::new(&done.stdout[..]).read_to_end(&mut bytes).expect("is gzipped");
+        let profile = Profile::decode(&bytes[..]).expect("is a profile");
+        let comments: Vec<&String> = profile.comment.iter().map(|at| &profile.string_table[*at as usize]).collect();
+        assert!(comments.len() == 1 && comments[0].contains(sentence), "{comments:?}");
+    }
+}
+
+#[test]
+fn a_result_without_doubt_has_none() {
+    let folder = tempfile::tempdir().expect("is writable");
+    let prologue = with_candidate().replace("80002010", "80002001");
+    for words in [&["report", "-q", "profile.txt", "syms"][..], &["folded", "-q", "profile.txt", "syms"]] {
+        let text = String::from_utf8_lossy(&run(folder.path(), &prologue, words).stdout).into_owned();
+        assert!(!text.contains("may lack") && text.contains("leaf"), "{text}");
+    }
+}
