@@ -41,7 +41,7 @@ fn time(profile: &Profile, text: &str, tsc_hz: Option<f64>) -> Result<u64, Error
     let boot = &profile.boots[0];
     let first = boot.cpus.values().filter_map(|cpu| cpu.seen.tsc_min()).min().unwrap_or(0);
     let hz = || {
-        let hz = tsc_hz.or(boot.tsc_hz().map(|hz| hz as f64));
+        let hz = boot.tsc_hz().map(|hz| hz as f64).or(tsc_hz);
         hz.ok_or_else(|| Error::Usage("--between: seconds need a clock; the header has none, so give GHZ".to_owned()))
     };
     let seconds =

@@ -16,6 +16,7 @@ use super::probe_names::Names;
 use super::progress::Progress;
 use super::talk::Talk;
 use super::users;
+use super::values;
 use crate::account::Account;
 use crate::error::Error;
 use crate::events::EventFacts;
@@ -23,7 +24,7 @@ use crate::fold::{Folded, Folder};
 use crate::output::folded;
 use crate::output::page::facts::name_of;
 use crate::problems::Problems;
-use crate::profile::{Boot, Profile};
+use crate::profile::Profile;
 use crate::read::consumer::Consumer;
 use crate::read::{self, Reading, Source};
 use crate::select::Select;
@@ -91,7 +92,7 @@ pub struct Opened<C> {
     pub account: Account,
     /// What was skipped.
     pub problems: Problems,
-    /// TSC ticks per second: from the arguments, otherwise from the header.
+    /// TSC ticks per second: from the header, otherwise from the arguments.
     pub tsc_hz: Option<f64>,
     /// The reasons against the symbols, if the profile does not identify them.
     pub doubt: Option<String>,
@@ -194,7 +195,7 @@ pub fn open_any<C: Consumer>(
     if !input.shows_account {
         talk.say(&account);
     }
-    let told = reading.profile.boots.iter().find_map(Boot::tsc_hz).map(|hz| hz as f64);
+    let tsc_hz = values::clock(rest.tsc_hz, &reading.profile, talk);
     Ok(Opened {
         consumer: reading.consumer,
         doubt,
@@ -205,7 +206,7 @@ pub fn open_any<C: Consumer>(
         select,
         account,
         problems,
-        tsc_hz: rest.tsc_hz.or(told),
+        tsc_hz,
         style: rest.style,
     })
 }

@@ -17,7 +17,6 @@ use crate::aliasing::{self, Verdict};
 use crate::error::Error;
 use crate::output::{annotate as lines, export, heatmap as map, info as facts, report, script as perf};
 use crate::overview::Overview;
-use crate::profile::Boot;
 use crate::read::{self, Source};
 use crate::stacks::StackId;
 use crate::symbols::name::{visible, visible_lines};
@@ -60,7 +59,7 @@ pub fn info(args: &Info) -> Result<u8, Error> {
     let mut reading = read::read(source, Overview::default())?;
     probe_names::rename(&args.file, args.syms.as_deref(), &mut reading.profile)?;
     super::talk::print(&reading.problems);
-    let tsc_hz = tsc_hz.or(reading.profile.boots.iter().find_map(Boot::tsc_hz).map(|hz| hz as f64));
+    let tsc_hz = values::clock(tsc_hz, &reading.profile, super::talk::Talk { quiet: false });
     let account = Account::of(&reading.profile);
     let form = reading.form.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
     let (places, is_part) = reading.consumer.places(&reading.stacks);

@@ -2,7 +2,9 @@
 //!
 //! In: text from the command line. Out: numbers, or a message that says what is accepted.
 
+use super::talk::Talk;
 use crate::error::Error;
+use crate::profile::{Boot, Profile};
 
 /// Symbols of an image other than the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,17 +34,16 @@ pub fn form_of_file<F: Copy + Default>(output: Option<&str>, known: &[(&str, F)]
     }
 }
 
-/// A part of a whole: `1%` or `0.01`, as a number from 0 to 1.
+/// A part of a whole, `1%`, as a number from 0 to 1. Without the `%` nobody could tell 1 % from all of it.
 ///
 /// # Errors
 /// A message for the user.
 pub fn part(text: &str) -> Result<f64, String> {
-    let (number, scale) = match text.strip_suffix('%') {
-        Some(number) => (number, 100.0),
-        None => (text, 1.0),
+    let Some(number) = text.strip_suffix('%') else {
+        return Err(format!("`{text}` has no %: 1% is a hundredth, 100% is all"));
     };
-    let value: f64 = number.trim().parse().map_err(|_| format!("`{text}` is not a part such as 1% or 0.01"))?;
-    let value = value / scale;
+    let value: f64 = number.trim().parse().map_err(|_| format!("`{text}` is not a part such as 1%"))?;
+    let value = value / 100.0;
     if (0.0..=1.0).contains(&value) { Ok(value) } else { Err(format!("`{text}` is not between 0% and 100%")) }
 }
 
@@ -57,6 +58,19 @@ pub fn ghz(text: &str) -> Result<f64, String> {
     } else {
         Err(format!("a clock of {text} GHz cannot be: give the TSC clock in GHz, such as 2.2"))
     }
+}
+
+/// The clock of a profile: that of its header, otherwise the one that was given. A header has the clock with which the
+/// times in the file were taken, so another one would only be wrong.
+pub fn clock(given: Option<f64>, profile: &Profile, talk: Talk) -> Option<f64> {
+    let told = profile.boots.iter().find_map(Boot::tsc_hz).map(|hz| hz as f64);
+    if let (Some(given), Some(told)) = (given, told)
+        && (given - told).abs() > told / 100.0
+    {
+        let [given, told] = [given, told].map(|hz| hz / 1e9);
+        talk.say(format_args!("the header has a TSC clock of {told:.3} GHz, so the {given} GHz given are not used"));
+    }
+    told.or(given)
 }
 
 /// `NAME=FILE`: the symbols of an image.
@@ -79,8 +93,9 @@ mod tests {
     #[test]
     fn parts_and_clocks_are_read_or_explained() {
         assert_eq!(part("1%"), Ok(0.01));
-        assert_eq!(part("0.5"), Ok(0.5));
-        for bad in ["x", "101%", "-1%", "NaN", "2"] {
+        assert_eq!(part("0.5%"), Ok(0.005));
+        assert!(part("1").unwrap_err().contains("has no %"));
+        for bad in ["x", "x%", "101%", "-1%", "NaN%", "2", "0.5"] {
             assert!(part(bad).is_err(), "{bad}");
         }
         assert_eq!(ghz("2.2"), Ok(2.2e9));

@@ -188,8 +188,13 @@ fn the_script_form_is_read_by_the_flame_graph_tools_parser() {
     let script = out(&done);
     assert!(script.starts_with("kernel 1 0.000000:\n\tffffffff80002010 [mm::map] ([kernel])\n"), "{script}");
     assert_eq!(script.matches("kernel 1 ").count(), 70);
-    let override_clock = fold("script", text().as_bytes(), &["script", "-q"], &["0.0001"]);
-    assert!(out(&override_clock).starts_with("kernel 1 0.001000:\n"), "{}", out(&override_clock));
+    // The clock of the header counts, so the one of the arguments is only for files without one.
+    let other_clock = fold("script", text().as_bytes(), &["script", "-q"], &["0.0001"]);
+    assert_eq!(out(&other_clock), script);
+    let without = text().replace("# tsc-hz 1000000000\n", "");
+    assert!(without.len() < text().len());
+    let given_clock = fold("script", without.as_bytes(), &["script", "-q"], &["0.0001"]);
+    assert!(out(&given_clock).starts_with("kernel 1 0.001000:\n"), "{}", out(&given_clock));
 }
 
 #[test]

@@ -9,6 +9,7 @@
 
 mod aliasing;
 mod annotate;
+mod arguments;
 mod compressed;
 mod control;
 mod damage;

@@ -33,7 +33,7 @@ const TOP: &str = "15";
 #[command(after_help = "Example: eight CPUs, ten thousand samples a second and CPU, only the dd workload:
   cargo xtask profile --cpus 8 --hz 10000 --workload dd -o target/dd --open
 The same by hand, with kprof-fold and inferno installed:
-  cd target/dd && kprof-fold profiling.txt syms.txt 2.2 | inferno-flamegraph > f.svg")]
+  cd target/dd && kprof-fold profiling.txt kernel | inferno-flamegraph > f.svg")]
 pub struct Arguments {
     /// The processor. Other processors than x86_64 run the bare kernel with 2 CPUs (with --accel tcg as many as --cpus
     /// says, up to 4). It is sampled by --trigger nmi or ipi, and its profile is serial.log
@@ -223,7 +223,8 @@ pub fn of_kernel(arguments: &Arguments, parts: &Parts, kernel: &Kernel) -> Resul
         true => "kprof test kernel, from its first instructions to the first process".to_owned(),
         false => format!("kprof test kernel, workload {}", arguments.workload),
     };
-    draw(&parts.fold, arguments, [arguments.profile_name(), "syms.txt"], &title)
+    // The ELF file, because only code tells which candidates are callers.
+    draw(&parts.fold, arguments, [arguments.profile_name(), "kernel"], &title)
 }
 
 /// Creates the output folder and removes the files of an earlier run, so that old files cannot be taken for new ones.
@@ -333,8 +334,7 @@ fn draw(fold: &Path, arguments: &Arguments, files: [&str; 2], title: &str) -> Re
         run::output(command(&[verb], symbols).args(["--title", title]).arg("-o").arg(output(file))).map(drop)
     };
     titled("flamegraph", &symbols, "flamegraph.svg")?;
-    // The kernel's image gives inlined functions and source lines too.
-    titled("html", &folder.join("kernel"), "profile.html")?;
+    titled("html", &symbols, "profile.html")?;
     print!("{}", run::output(command(&["report"], &symbols).args(["--top", TOP]))?);
     let page = folder.join("profile.html");
     println!("page: {}", page.display());

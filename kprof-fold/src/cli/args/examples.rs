@@ -5,7 +5,7 @@
 /// Without a subcommand.
 pub const ALL: &str = "\
 Examples:
-  kprof-fold profiling.txt syms.txt 2.2 | inferno-flamegraph > graph.svg
+  kprof-fold profiling.txt kernel.elf | inferno-flamegraph > graph.svg
   kprof-fold html profiling.txt kernel.elf -o page.html
   kprof-fold report profiling.txt kernel.elf --top 20
   nm -CS kernel.elf > syms.txt; ssh host cat profiling.txt | kprof-fold - syms.txt

@@ -26,7 +26,7 @@ pub struct Input {
     /// Symbols: the kernel's ELF file, or what `nm -CS`, `nm` or `llvm-nm` prints of it
     #[arg(value_name = "SYMS", help_heading = None::<&str>)]
     pub syms: String,
-    /// TSC clock in GHz where the header has none or is to be overridden (also: LETTERS GHZ as of redox-kprofiling)
+    /// TSC clock in GHz where the header has none (also: LETTERS GHZ as of redox-kprofiling)
     #[arg(value_name = "GHZ", num_args = 0..=3, help_heading = None::<&str>)]
     pub rest: Vec<String>,
     /// The form of FILE, where it is not recognised: kprof, binary, serial, redox (0.2), redox-0.1

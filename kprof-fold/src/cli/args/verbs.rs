@@ -152,7 +152,7 @@ pub struct Info {
     /// Profile; `-` is standard input
     #[arg(value_name = "FILE")]
     pub file: String,
-    /// TSC clock in GHz where the header has none or is to be overridden
+    /// TSC clock in GHz, where the header has none
     #[arg(value_name = "GHZ")]
     pub ghz: Option<String>,
     /// The form of the output; without it the extension of -o FILE decides (.json, .csv, .txt), otherwise text. JSON
