@@ -261,7 +261,8 @@ fn folded_file(file: &str) -> Result<(Folded, u64), Error> {
     crate::read::open(file)?.read_to_end(&mut text).map_err(|error| Error::io(file, "read", error))?;
     let text = String::from_utf8_lossy(&text);
     let (mut folded, mut lost) = (Folded::default(), 0u64);
-    for (number, line) in text.lines().enumerate() {
+    let is_stack = |line: &str| !line.trim().is_empty() && !line.starts_with("# ");
+    for (number, line) in text.lines().enumerate().filter(|(_, line)| is_stack(line)) {
         let parsed = line.rsplit_once(' ').and_then(|(stack, count)| Some((stack, count.parse::<u64>().ok()?)));
         let Some((stack, samples)) = parsed else {
             let todo = "not a line of folded stacks; if these are profiles, give the kernel's symbols after them";

@@ -282,6 +282,8 @@ fn set_levels(rows: &mut [Row], chance: f64) {
 /// copies, ids of unnamed tasks.
 pub fn unify(name: &str) -> String {
     let name = name.split(".llvm.").next().unwrap_or(name);
+    // A demangler may put the number in brackets.
+    let name = name.strip_suffix(" (").unwrap_or(name);
     let is_hash =
         |text: &str| text.len() == 17 && text.starts_with('h') && text[1..].bytes().all(|b| b.is_ascii_hexdigit());
     let name = match name.rsplit_once("::") {
@@ -306,6 +308,7 @@ mod tests {
     fn names_of_one_run_are_unified() {
         for (name, unified) in [
             ("a::b::h0123456789abcdef", "a::b"),
+            ("a::b::h0123456789abcdef (.llvm.7938792829313461892)", "a::b"),
             ("a::b.llvm.123456", "a::b"),
             ("id1f", "id*"),
             ("idle 0", "idle 0"),

@@ -1,7 +1,7 @@
 //! Decompresses inputs that were compressed with gzip or zstd. Stage: read, before all forms.
 //!
 //! In: a file or a stream. Out: a reader of its content, decompressed if its first bytes say so; its name does not
-//! matter. Several gzip members or zstd frames, one after the other, are one content. Memory: the window of the
+//! matter. Other compressions and text in UTF-16 are named in an error. Several gzip members or zstd frames, one after the other, are one content. Memory: the window of the
 //! compression, at most 100 MiB; a profile compressed with the usual levels needs up to 8 MiB.
 
 use flate2::read::MultiGzDecoder;
@@ -12,16 +12,37 @@ use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
 const GZIP: [u8; 3] = [0x1f, 0x8b, 8];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
+/// What is not read: its first bytes, and what to do.
+const OTHERS: [(&[u8], &str); 7] = [
+    (b"\xfd7zXZ", "is compressed by xz: `xz -dc FILE | kprof-fold ... -` reads it"),
+    (b"BZh", "is compressed by bzip2: `bzip2 -dc FILE | kprof-fold ... -` reads it"),
+    (b"\x04\x22\x4d\x18", "is compressed by lz4: `lz4 -dc FILE | kprof-fold ... -` reads it"),
+    (b"PK\x03\x04", "is a zip archive: unpack it, and give the file in it"),
+    (b"7z\xbc\xaf", "is a 7z archive: unpack it, and give the file in it"),
+    (b"\xff\xfe", "is text in UTF-16: write it again in UTF-8"),
+    (b"\xfe\xff", "is text in UTF-16: write it again in UTF-8"),
+];
+/// What some editors and shells write before text in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+/// Number of bytes that tell what a file is.
+const HEAD_BYTES: u64 = 5;
+
 /// A reader whose first bytes were read already to detect the compression. It returns them again, then the rest.
 type Peeked<R> = Chain<Cursor<Vec<u8>>, R>;
 
 /// The content of `reader`, decompressed if it is compressed.
 ///
 /// # Errors
-/// Errors of the reader.
+/// Errors of the reader; if it is something else that is not read.
 pub fn open<R: Read + 'static>(mut reader: R) -> io::Result<Box<dyn Read>> {
     let mut head = Vec::new();
-    reader.by_ref().take(ZSTD.len() as u64).read_to_end(&mut head)?;
+    reader.by_ref().take(HEAD_BYTES).read_to_end(&mut head)?;
+    if let Some((_, what)) = OTHERS.iter().find(|(first, _)| head.starts_with(first)) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, *what));
+    }
+    if head.starts_with(BYTE_ORDER_MARK) {
+        head.drain(..BYTE_ORDER_MARK.len());
+    }
     let is_gzip = head.starts_with(&GZIP);
     let is_zstd = head.starts_with(&ZSTD);
     let whole = Cursor::new(head).chain(reader);

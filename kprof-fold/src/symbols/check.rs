@@ -52,7 +52,7 @@ pub fn anchors(boot: &Boot, table: &Table, slide: u64) -> Result<(), String> {
     for (name, address) in &boot.anchors {
         let address = &address.wrapping_sub(slide);
         let places: Vec<u64> = table.named(name).collect();
-        let starts_there = || table.find(*address).is_some_and(|number| table.get(number).start == *address);
+        let starts_there = || table.has_start(*address);
         match places.first() {
             Some(_) if places.contains(address) => {}
             None if starts_there() => {}

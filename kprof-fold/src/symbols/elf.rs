@@ -4,6 +4,7 @@
 //! inlined there, with file and line. If DWARF is damaged or missing, only the inlined frames are lost, never the
 //! functions.
 
+use super::UNKNOWN;
 use super::cfi::Cfi;
 use super::debug_file;
 use super::name::{frame_name, is_label};
@@ -158,17 +159,25 @@ fn code_symbols(image: &object::File<'_>) -> Table {
     let mut table = Table::default();
     for symbol in image.symbols() {
         let section = symbol.section_index().and_then(|index| image.section_by_index(index).ok());
-        let is_code = section.is_some_and(|section| is_executable(section.flags()));
+        let is_code = section.as_ref().is_some_and(|section| is_executable(section.flags()));
+        let end = section.map_or(u64::MAX, |section| section.address().saturating_add(section.size()));
         let is_place = matches!(symbol.kind(), SymbolKind::Text | SymbolKind::Label | SymbolKind::Unknown);
         if let (true, true, true, Ok(name)) = (is_code, is_place, symbol.is_definition(), symbol.name_bytes())
             && !name.is_empty()
             && !is_label(name)
         {
-            table.add(symbol.address(), symbol.size(), symbol.is_global() || symbol.is_weak(), name);
+            let place = (symbol.address(), symbol.size());
+            table.add_within(end, place, symbol.is_global() || symbol.is_weak(), name);
         }
     }
     table.finish();
     table
+}
+
+/// The name of an inlined function, by its name in DWARF. One without a name is unknown: only the outermost frame is the
+/// function of the symbol.
+fn inlined_name(raw: Option<&str>) -> String {
+    raw.map_or_else(|| UNKNOWN.to_owned(), |raw| frame_name(raw.as_bytes()).into_owned())
 }
 
 fn is_executable(flags: SectionFlags) -> bool {
@@ -209,7 +218,7 @@ impl Elf {
             let location = frame
                 .location
                 .and_then(|place| Some(Location { file: place.file?.to_owned(), line: place.line.unwrap_or(0) }));
-            frames.push(Inlined { name: raw.map(|raw| frame_name(raw.as_bytes()).into_owned()), location });
+            frames.push(Inlined { name: Some(inlined_name(raw.as_deref())), location });
         }
         if let Some(outermost) = frames.last_mut() {
             outermost.name = None;
@@ -239,5 +248,16 @@ impl Elf {
         let (start, len, offset) = pieces.iter().find(holds)?;
         let place = |within: u64| usize::try_from(offset.checked_add(within)?).ok();
         self.data.get(place(address - start)?..place(*len)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_inlined_function_without_a_name_is_unknown() {
+        assert_eq!(inlined_name(Some("_ZN6kernel3map17h0123456789abcdefE")), "kernel::map");
+        assert_eq!(inlined_name(None), UNKNOWN);
     }
 }

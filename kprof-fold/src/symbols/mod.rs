@@ -161,24 +161,17 @@ impl Symbols {
     #[inline]
     pub fn find(&self, address: u64) -> Option<usize> {
         match self.images.at(address) {
-            Some((first, image)) => image.symbols.find_code(address).map(|number| first + number),
+            Some((first, image)) => {
+                image.symbols.table.find(address.wrapping_sub(image.symbols.slide)).map(|number| first + number)
+            }
             None if self.is_foreign(address) => None,
-            None => self.table.find(address.wrapping_sub(self.slide)),
+            None => self.table.find(address.wrapping_sub(self.slide)).filter(|number| !self.is_past(*number, address)),
         }
     }
 
-    /// As [`find`](Self::find), but an address that is not code of the image has no name: the range that was declared
-    /// for the image may be larger than its code, and if the last symbol has no size, it would get every address after
-    /// the code.
-    fn find_code(&self, address: u64) -> Option<usize> {
-        let place = address.wrapping_sub(self.slide);
-        let number = self.table.find(place)?;
-        let symbol = self.table.get(number);
-        let is_code = match &self.elf {
-            Some(elf) => elf.code(place).is_some(),
-            None => symbol.size > 0 || place - symbol.start <= plausible::FAR_BYTES,
-        };
-        is_code.then_some(number)
+    /// Whether the kernel's text ends between a symbol without a size and an address.
+    fn is_past(&self, number: usize, address: u64) -> bool {
+        self.is_unsized(number) && self.kernel_text.is_some_and(|(_, end)| self.start(number) < end && end <= address)
     }
 
     /// The image with this name.
@@ -205,6 +198,13 @@ impl Symbols {
     pub fn is_unsized(&self, number: usize) -> bool {
         let (symbols, number) = self.from(number);
         symbols.table.get(number).size == 0
+    }
+
+    /// Whether an address of the kernel is further from the symbol before it than a symbol without a size reaches.
+    pub fn is_far(&self, address: u64) -> bool {
+        let place = address.wrapping_sub(self.slide);
+        let before = self.table.nearest(place).map(|number| self.table.get(number));
+        before.is_some_and(|symbol| symbol.size == 0 && place - symbol.start >= table::FAR_BYTES)
     }
 
     /// Adds the range of an image that the profile names but that has no symbols.

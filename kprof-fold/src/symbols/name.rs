@@ -10,14 +10,36 @@ use std::borrow::Cow;
 /// The frame's name for a raw symbol name, before [`clean`].
 pub fn frame_name(raw: &[u8]) -> Cow<'_, str> {
     // Names are nearly always UTF-8, and the check for that is faster than the lossy conversion.
+    let raw = without_cold(raw);
     let text = std::str::from_utf8(raw).map_or_else(|_| String::from_utf8_lossy(raw), Cow::Borrowed);
     if !["_ZN", "_R", "__ZN", "__R"].iter().any(|start| text.starts_with(start)) {
-        return text;
+        return half_demangled(&text).map_or(text, Cow::Owned);
     }
     match rustc_demangle::try_demangle(&text) {
         Ok(demangled) => Cow::Owned(format!("{demangled:#}")),
         Err(_) => text,
     }
+}
+
+/// The name of the function of which this symbol is a part that compilers have moved away: `handle` for `handle.cold`
+/// and `handle.cold.5`.
+fn without_cold(raw: &[u8]) -> &[u8] {
+    let digits = raw.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let front = raw[..raw.len() - digits].strip_suffix(b".").filter(|_| digits > 0).unwrap_or(raw);
+    front.strip_suffix(b".cold").filter(|name| !name.is_empty()).unwrap_or(raw)
+}
+
+/// What `llvm-nm -C` and other tools that demangle as for C++ make of a legacy mangling: the path with its hash and the
+/// escapes in it, `_$LT$k..Frame$GT$::read::hfaf0d9cdb5a498e0`. `None` for any other name.
+fn half_demangled(text: &str) -> Option<String> {
+    let (_, hash) = text.rsplit_once("::h")?;
+    if hash.len() != 16 || !hash.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte)) {
+        return None;
+    }
+    let pieces = text.split("::").map(|piece| format!("{}{piece}", piece.len()));
+    let demangled =
+        rustc_demangle::try_demangle(&format!("_ZN{}E", pieces.collect::<String>())).ok().map(|it| format!("{it:#}"));
+    demangled.or_else(|| Some(text[..text.len() - hash.len() - 3].to_owned()))
 }
 
 /// Whether a symbol does not name a function: assemblers write `.L...` for places within functions, and `$x` and `$d`,
@@ -148,7 +170,14 @@ mod tests {
             ("<[u8; 4]>::f", "<[u8: 4]>::f"),
             ("memcpy", "memcpy"),
             ("RNvNtCs1234_6kernel6memory3map", "RNvNtCs1234_6kernel6memory3map"),
-            ("kernel::f::h0123456789abcdef", "kernel::f::h0123456789abcdef"),
+            ("RNvNtCs1234_6kernel", "RNvNtCs1234_6kernel"),
+            ("kernel::f::h0123456789abcdef", "kernel::f"),
+            ("_$LT$k..Frame$u20$as$u20$k..Word$GT$::read::hfaf0d9cdb5a498e0", "<k::Frame as k::Word>::read"),
+            ("kernel::f::h0123", "kernel::f::h0123"),
+            ("handle.cold", "handle"),
+            ("_ZN6kernel6memory3map17h0123456789abcdefE.cold.1", "kernel::memory::map"),
+            ("handle.cold.x", "handle.cold.x"),
+            (".cold", ".cold"),
         ] {
             assert_eq!(clean(&frame_name(raw.as_bytes())), name);
         }

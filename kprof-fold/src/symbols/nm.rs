@@ -78,6 +78,8 @@ fn add(table: &mut Table, line: &[u8]) -> Result<(), &'static str> {
 }
 
 fn take(table: &mut Table, start: u64, size: u64, kind: u8, name: &[u8]) -> Result<(), &'static str> {
+    // After a TAB come the source line (nm -l) or the module (/proc/kallsyms).
+    let name = name.split(|byte| *byte == b'\t').next().unwrap_or_default();
     if !matches!(kind, b't' | b'T' | b'w' | b'W') || is_label(name) {
         return Ok(());
     }
@@ -119,6 +121,13 @@ mod tests {
         ];
         assert_eq!(symbols, expected.map(|(start, size, global, name)| (start, size, global, name.to_owned())));
         assert_eq!(problems.skipped(), 0, "{problems}");
+    }
+
+    #[test]
+    fn a_name_ends_at_a_tab() {
+        let text = b"1000 0000000000000020 T map\t/build/mm.rs:3\n2000 t e1000_receive\t[e1000]\n";
+        let names: Vec<String> = symbols(text).0.into_iter().map(|symbol| symbol.3).collect();
+        assert_eq!(names, ["map", "e1000_receive"]);
     }
 
     #[test]

@@ -25,9 +25,7 @@ const NOWHERE_PERCENT: usize = 1;
 /// The limit for return addresses without a call before them, among those for which an ELF file has code. Assembly may
 /// push such an address.
 const UNCALLED_PERCENT: usize = 10;
-/// An address further than this from the start of a symbol without a size is doubtful, because such a long function is
-/// rare.
-pub const FAR_BYTES: u64 = 64 * 1024;
+/// The limit for addresses that are far from the symbol before them, which has no size.
 const FAR_PERCENT: usize = 10;
 /// Lengths in bytes of the shortest and the longest call instruction.
 const CALL_BYTES: std::ops::RangeInclusive<usize> = 2..=9;
@@ -82,13 +80,11 @@ impl Found {
 /// Looks up one address. Counts it if no symbol contains it, if it is less than `least` bytes after the start of its
 /// function, or if it is far from the start of a symbol without a size.
 fn place(address: u64, least: u64, symbols: &Symbols, found: &mut Found) {
-    let Some(number) = symbols.find(address) else {
-        found.nowhere += 1;
-        return;
-    };
-    let offset = address.wrapping_sub(symbols.start(number));
-    found.nowhere += usize::from(offset < least);
-    found.far += usize::from(symbols.is_unsized(number) && offset > FAR_BYTES);
+    match symbols.find(address) {
+        Some(number) => found.nowhere += usize::from(address.wrapping_sub(symbols.start(number)) < least),
+        None if symbols.is_far(address) => found.far += 1,
+        None => found.nowhere += 1,
+    }
 }
 
 /// Instructions and return addresses of the kernel itself, each once.

@@ -8,7 +8,7 @@
 //! programs have no frame pointers. Nothing is guessed from few addresses.
 
 use super::Symbols;
-use super::plausible::{FAR_BYTES, MIN};
+use super::plausible::MIN;
 use crate::stacks::{StackId, Stacks};
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 use kprof_format::marker::Marker;
@@ -121,11 +121,7 @@ impl Score {
 pub fn place(addresses: &BTreeSet<u64>, symbols: &Symbols) -> (u64, Option<String>) {
     let all: Vec<u64> = addresses.iter().copied().step_by(addresses.len().div_ceil(MAX_COMPARED).max(1)).collect();
     let Some(starts) = Starts::of(symbols) else {
-        let is_near = |address: &&u64| {
-            let found = symbols.table.find(**address).map(|number| symbols.table.get(number));
-            found.is_some_and(|symbol| symbol.size > 0 || **address - symbol.start <= FAR_BYTES)
-        };
-        let is_far = !all.is_empty() && !all.iter().any(|address| is_near(&address));
+        let is_far = !all.is_empty() && !all.iter().any(|address| symbols.table.find(*address).is_some());
         return (0, is_far.then(|| nowhere(all.len())));
     };
     let distance = starts.distance(&all).unwrap_or(0);

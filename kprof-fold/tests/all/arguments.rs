@@ -79,3 +79,12 @@ fn the_clock_of_the_header_counts_and_another_one_that_was_given_is_named() {
     assert_eq!(folded(&["no-clock.txt", "syms", "2.2"]).0, "kmain 2\n");
     assert!(self::said(&run(folder.path(), &["info", "profile.txt", "2.2"])).contains(not_used));
 }
+
+#[test]
+fn blank_lines_and_comments_in_folded_stacks_are_skipped() {
+    let folder = folder();
+    std::fs::write(folder.path().join("b.folded"), "# made by hand\nmain;a 80\n\nmain;b 20\n").expect("is writable");
+    let done = run(folder.path(), &["diff", "a.folded", "b.folded"]);
+    assert!(done.status.success(), "{}", said(&done));
+    assert!(String::from_utf8_lossy(&done.stdout).contains("(NEW, 100 samples)"));
+}

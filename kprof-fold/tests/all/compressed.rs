@@ -52,3 +52,30 @@ fn profiles_and_symbols_may_be_compressed_whatever_their_names_are() {
         assert!(fold("-", &syms, &small) == expected, "{name} from a pipe");
     }
 }
+
+#[test]
+fn a_byte_order_mark_is_skipped_and_other_containers_are_named() {
+    let folder = tempfile::tempdir().expect("is writable");
+    let (profile, syms) = (folder.path().join("profile"), folder.path().join("syms"));
+    let run = |profile_bytes: &[u8], syms_bytes: &[u8]| {
+        std::fs::write(&profile, profile_bytes).expect("is writable");
+        std::fs::write(&syms, syms_bytes).expect("is writable");
+        let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+        let done = fold.arg("-q").args([&profile, &syms]).output().expect("kprof-fold runs");
+        (String::from_utf8_lossy(&done.stdout).into_owned(), String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    let (samples, symbols) = (&b"a 0 1 ffffffff80001010\n"[..], &b"ffffffff80001000 T kmain\n"[..]);
+    let mark = &b"\xef\xbb\xbf"[..];
+    assert_eq!(run(&[mark, samples].concat(), &[mark, symbols].concat()), ("kmain 1\n".to_owned(), String::new()));
+    for (first, what) in [
+        (&b"\xfd7zXZ\0"[..], "is compressed by xz"),
+        (b"BZh91AY", "is compressed by bzip2"),
+        (b"PK\x03\x04\0", "is a zip archive"),
+        (b"\xff\xfef\0", "is text in UTF-16"),
+    ] {
+        for (profile, syms) in [(first, symbols), (samples, first)] {
+            let (out, said) = run(profile, syms);
+            assert!(out.is_empty() && said.lines().count() == 1 && said.contains(what), "{out}{said}");
+        }
+    }
+}

@@ -34,7 +34,21 @@ fn symbols(text: &str) -> Vec<Symbol> {
             all.push(Symbol { start: hex(fields[0], 64).unwrap(), size, global: kind == "T" || kind == "W", name });
         }
     }
+    // Of several symbols at one address only one counts, and a label within a sized function none.
+    all.sort_by_key(|symbol| (symbol.start, symbol.size == 0, !symbol.global, symbol.name.clone(), symbol.size));
+    all.dedup_by_key(|symbol| symbol.start);
+    let sized: Vec<(u64, u64)> = all.iter().map(|symbol| (symbol.start, symbol.size)).collect();
+    let is_within = |at: u64| {
+        let before = sized.iter().rfind(|(start, size)| *start < at && *size > 0);
+        before.is_some_and(|(start, size)| at - start < *size)
+    };
+    all.retain(|symbol| symbol.size > 0 || !is_within(symbol.start));
     all
+}
+
+/// How many bytes belong to a symbol.
+fn reach(symbol: &Symbol) -> u64 {
+    if symbol.size == 0 { 65536 } else { symbol.size }
 }
 
 fn name(symbols: &[Symbol], address: u64) -> String {
@@ -42,7 +56,7 @@ fn name(symbols: &[Symbol], address: u64) -> String {
     let mut here: Vec<&Symbol> = symbols.iter().filter(|symbol| Some(symbol.start) == nearest).collect();
     here.sort_by_key(|symbol| (symbol.size == 0, !symbol.global, symbol.name.clone(), symbol.size));
     match here.first() {
-        Some(symbol) if symbol.size == 0 || address - symbol.start < symbol.size => symbol.name.replace(';', ":"),
+        Some(symbol) if address - symbol.start < reach(symbol) => symbol.name.replace(';', ":"),
         _ => "[unknown]".to_owned(),
     }
 }
@@ -54,7 +68,7 @@ fn lacks_frame(symbols: &[Symbol], address: u64) -> bool {
     here.sort_by_key(|symbol| (symbol.size == 0, !symbol.global, symbol.name.clone(), symbol.size));
     here.first().is_some_and(|symbol| {
         let offset = address - symbol.start;
-        (symbol.size == 0 || offset < symbol.size) && (offset < 4 || offset + 1 == symbol.size)
+        offset < reach(symbol) && (offset < 4 || offset + 1 == symbol.size)
     })
 }
 
