@@ -76,6 +76,26 @@ fn the_same_behaviour_raises_an_alarm_in_at_most_one_percent_of_runs() {
 }
 
 #[test]
+fn runs_of_very_unequal_lengths_raise_no_more_alarms_than_promised() {
+    let (mut random, weights) = (Random(11), weights());
+    let runs = if cfg!(debug_assertions) { 100 } else { 500 };
+    for (short, long) in [(30, 3_000), (300, 30_000), (20, 20_000), (2_155, 64_650)] {
+        let false_alarms = (0..runs)
+            .filter(|run| {
+                let (old, new) = (draw(&mut random, &weights, short), draw(&mut random, &weights, long));
+                // Either side may be the short one.
+                match run % 2 {
+                    0 => alarms(&compare_counts(&old, short, &new, long, 0.99)),
+                    _ => alarms(&compare_counts(&new, long, &old, short, 0.99)),
+                }
+            })
+            .count();
+        println!("{short} and {long} samples: {false_alarms} false alarms in {runs} runs");
+        assert!(false_alarms * 50 <= runs, "{short} and {long} samples: {false_alarms} of {runs} runs");
+    }
+}
+
+#[test]
 fn a_change_of_three_percent_points_is_found_in_at_least_95_percent_of_runs() {
     let (mut random, before) = (Random(2), weights());
     // f4 has 3.2 % before and 6.2 % after; the shares of all others shrink by the same factor.

@@ -21,6 +21,10 @@ use std::io::Read;
 /// Exit code: a claim of `--fail-if` holds.
 pub const CLAIM_HOLDS: u8 = 4;
 
+/// What a comparison of one run with one run cannot exclude.
+const ONE_RUN: &str = "with one run on each side, a difference between two runs of the same kernel can look like a \
+                       change; several runs of each side show how much runs differ";
+
 /// Rows of a table, unless `--top` is given.
 const TOP: usize = 20;
 
@@ -39,7 +43,11 @@ pub fn run(args: &args::Diff) -> Result<u8, Error> {
         (None, ..) => diff::compare(&runs(&old), &runs(&new), method),
     };
     let notes = [("OLD", &old.doubts), ("NEW", &new.doubts)];
-    compared.notes = notes.iter().flat_map(|(side, all)| all.iter().map(move |it| format!("{side}: {it}"))).collect();
+    if compared.runs == (1, 1) && compared.event.is_none() {
+        compared.notes.push(ONE_RUN.to_owned());
+    }
+    let doubts = notes.iter().flat_map(|(side, all)| all.iter().map(move |it| format!("{side}: {it}")));
+    compared.notes.extend(doubts);
     let talk = talk::Talk { quiet: args.quiet };
     if args.subtrees && old.runs.iter().chain(&new.runs).any(diff::has_longer_paths) {
         talk.say(format_args!("of paths of more than {} frames the outermost {0} are compared", diff::MAX_PATH));

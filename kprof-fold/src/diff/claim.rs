@@ -69,7 +69,10 @@ impl Claim {
         let test = |row: &&'a Row| {
             // `interval` puts half of its chance on each side. Only one end is used here, so it gets twice the chance.
             let change = row.interval(2.0 * chance);
-            let holds = if self.grows { change.low > self.by } else { change.high < self.by };
+            let is_beyond = if self.grows { change.low > self.by } else { change.high < self.by };
+            // A claim of a change needs the exact test too; a claim that something did not change otherwise has none.
+            let is_of_change = if self.grows { self.by >= 0.0 } else { self.by <= 0.0 };
+            let holds = is_beyond && (!is_of_change || row.one_sided(self.grows) <= chance);
             Tested { row, change, holds }
         };
         rows.iter().map(test).collect()

@@ -14,6 +14,7 @@
 //! within chance. A claim is tested by itself, not as a part of the table ([`claim`]).
 
 pub mod claim;
+pub mod exact;
 pub mod output;
 pub mod significance;
 pub mod spread;
@@ -105,6 +106,14 @@ impl Row {
                 let Interval { low, middle, high } = change.interval(chance);
                 Interval { low: low * scale, middle: middle * scale, high: high * scale }
             }
+        }
+    }
+
+    /// The chance that a share grew (or shrank) as much or more without a cause; 0 if that is not known exactly.
+    pub fn one_sided(&self, grows: bool) -> f64 {
+        match &self.known {
+            Known::Samples(change, _) => change.one_sided(grows),
+            Known::Weights(_) => 0.0,
         }
     }
 

@@ -59,8 +59,9 @@ fn headline(diff: &Diff, style: &Style) -> String {
         String::new()
     } else {
         format!(
-            " by more than chance at {} % confidence for the whole table (Newcombe intervals, Holm{})",
+            " by more than chance at {} % confidence for the whole table ({}Newcombe intervals, Holm{})",
             diff.confidence * 100.0,
+            if diff.event.is_none() { "exact test, " } else { "" },
             if diff.runs == (1, 1) { "" } else { ", spread between runs" },
         )
     };
@@ -160,7 +161,7 @@ pub fn json(diff: &Diff, style: &Style) -> Value {
         "new_runs": diff.runs.1,
         "confidence": diff.confidence,
         "same_work": diff.is_same_work,
-        "method": "Newcombe intervals of the difference of two shares, Holm over all rows",
+        "method": "exact conditional test, Newcombe intervals of the difference of two shares, Holm over all rows",
         "notes": diff.notes,
         "left_out": diff.rows.len() - shown(diff, style).len(),
         "rows": shown(diff, style).iter().map(row).collect::<Vec<_>>(),

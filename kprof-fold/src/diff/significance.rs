@@ -4,11 +4,17 @@
 //!
 //! Method: samples are treated as independent draws. The interval of the difference of two shares is Newcombe's
 //! (Statistics in Medicine 17, 1998, method 10), built from two Wilson score intervals. It is valid for small counts,
-//! where the usual normal interval is not. If each side has several runs, the spread between them widens the interval
+//! where the usual normal interval is not, but not exact: with few samples on one side and many on the other it promises
+//! too much. So no change is called more than chance that the exact test ([`super::exact`]) does not find, and then 0 is
+//! in the interval. If each side has several runs, the spread between them widens the interval
 //! ([`super::spread`]), and Student's distribution takes the place of the normal one.
 
+use super::exact;
 use super::spread::Spread;
 use statrs::function::{beta::beta_reg, erf::erfc};
+
+/// Below this chance the exact test does not decide.
+const MIN_EXACT: f64 = 1e-14;
 
 /// A value with its interval, in shares (0.01 is one percent of all samples).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,7 +42,31 @@ impl Change {
     /// The change with its confidence interval. The true change is outside of the interval with the probability
     /// `chance`, half of it on each side.
     pub fn interval(&self, chance: f64) -> Interval {
-        self.at(quantile(chance, self.spread.freedom) * self.spread.factor.sqrt())
+        let Interval { low, middle, high } = self.at(quantile(chance, self.spread.freedom) * self.spread.factor.sqrt());
+        if self.spread(exact::test(self.old, self.new).changed) <= chance {
+            return Interval { low, middle, high };
+        }
+        Interval { low: low.min(0.0), middle, high: high.max(0.0) }
+    }
+
+    /// The chance of a share that grew (or shrank) as much or more, by the exact test.
+    pub fn one_sided(&self, grows: bool) -> f64 {
+        let exact = exact::test(self.old, self.new);
+        // As the chance on both sides, which the spread widens.
+        self.spread(2.0 * if grows { exact.grew } else { exact.shrank }) / 2.0
+    }
+
+    /// A chance of independent samples as it is with the spread between runs.
+    fn spread(&self, chance: f64) -> f64 {
+        match self.spread {
+            // Newcombe's interval decides where the numbers are large enough for so small a chance.
+            _ if chance < MIN_EXACT => 0.0,
+            Spread { factor: 1.0, freedom: f64::INFINITY } => chance,
+            Spread { factor, freedom } if chance < 0.999 => {
+                tails(quantile(chance, f64::INFINITY) / factor.sqrt(), freedom)
+            }
+            _ => chance,
+        }
     }
 
     fn at(&self, z: f64) -> Interval {
@@ -45,7 +75,9 @@ impl Change {
 
     /// The largest chance at which the interval does not contain 0: the p-value of a test against no change.
     pub fn p_value(&self) -> f64 {
-        clear_until(|z| self.at(z)).map_or(1.0, |z| tails(z / self.spread.factor.sqrt(), self.spread.freedom))
+        let interval =
+            clear_until(|z| self.at(z)).map_or(1.0, |z| tails(z / self.spread.factor.sqrt(), self.spread.freedom));
+        interval.max(self.spread(exact::test(self.old, self.new).changed))
     }
 }
 
