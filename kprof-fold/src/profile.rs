@@ -6,6 +6,7 @@
 
 mod gap;
 mod low;
+pub mod rates;
 
 use crate::lockups::{self, Lockup};
 use crate::points::Point;

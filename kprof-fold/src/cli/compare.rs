@@ -13,9 +13,11 @@ use crate::error::Error;
 use crate::fold::Folded;
 use crate::output::folded;
 use crate::problems::Problems;
+use crate::profile::rates;
 use crate::symbols::Symbols;
 use crate::symbols::name::visible;
 use crate::tally::By;
+use std::collections::BTreeSet;
 use std::io::Read;
 
 /// Exit code: a claim of `--fail-if` holds.
@@ -33,6 +35,14 @@ pub fn run(args: &args::Diff) -> Result<u8, Error> {
     let format = DiffFormat::of(args.format, args.output.as_deref())?;
     let [old_files, new_files] = sides(args)?;
     let (old, new) = (side(args, &old_files, &args.old_image)?, side(args, &new_files, &args.new_image)?);
+    let is_known = |side: &Side| !side.rates.is_empty();
+    if args.same_work && args.choice.event.is_none() && is_known(&old) && is_known(&new) && old.rates != new.rates {
+        let [old, new] = [&old, &new].map(|side| rates::in_words(&side.rates));
+        return Err(Error::Usage(format!(
+            "--same-work compares numbers of samples, and OLD was sampled {old} times per second and CPU, NEW {new} \
+             times: sample both at one rate, or compare shares without --same-work"
+        )));
+    }
     let runs = |side: &Side| side.runs.iter().map(|run| Run::of(run, args.subtrees)).collect::<Vec<_>>();
     let method = Method { confidence: args.confidence, is_same_work: args.same_work };
     let mut compared = match (&args.choice.event, &old.unit, &new.unit) {
@@ -146,12 +156,21 @@ struct Side {
     symbols: Option<Symbols>,
     /// Why what is shown of it may be wrong, in sentences.
     doubts: Vec<String>,
+    /// The rates of all runs, if they are known.
+    rates: BTreeSet<u64>,
     code: u8,
 }
 
 fn side(args: &args::Diff, files: &Files, images: &[ImageFile]) -> Result<Side, Error> {
-    let mut side =
-        Side { runs: Vec::new(), weighed: Vec::new(), unit: None, symbols: None, doubts: Vec::new(), code: 0 };
+    let mut side = Side {
+        runs: Vec::new(),
+        weighed: Vec::new(),
+        unit: None,
+        symbols: None,
+        doubts: Vec::new(),
+        rates: BTreeSet::new(),
+        code: 0,
+    };
     let images = [&args.image, images].concat();
     for file in &files.runs {
         let code = match &files.syms {
@@ -171,6 +190,7 @@ fn side(args: &args::Diff, files: &Files, images: &[ImageFile]) -> Result<Side, 
                     }
                 };
                 let code = loaded.exit_code(args.limits);
+                side.rates.extend(loaded.profile.rates(None));
                 side.doubts.extend(loaded.profile.doubts);
                 side.runs.push(loaded.folded);
                 side.symbols = Some(loaded.symbols);

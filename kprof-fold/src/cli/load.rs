@@ -24,7 +24,7 @@ use crate::fold::{Folded, Folder};
 use crate::output::folded;
 use crate::output::page::facts::name_of;
 use crate::problems::Problems;
-use crate::profile::Profile;
+use crate::profile::{Profile, rates};
 use crate::read::consumer::Consumer;
 use crate::read::{self, Reading, Source};
 use crate::select::Select;
@@ -186,6 +186,16 @@ pub fn open_any<C: Consumer>(
         return Err(Error::unusable(&input.file, format!("{why}. Record it again, or give --force")));
     }
     for why in missing.into_iter().chain(callers::undecided(&reading.stacks, &symbols)) {
+        talk.say(format_args!("{}: {why}", input.file));
+        doubts.push(why);
+    }
+    let rates = reading.profile.rates(select.between);
+    if rates.len() > 1 {
+        let why = format!(
+            "samples were taken at {} per second and CPU, and each counts the same, so shares are of samples and not of \
+             time: choose the time of one rate with --between",
+            rates::in_words(&rates)
+        );
         talk.say(format_args!("{}: {why}", input.file));
         doubts.push(why);
     }

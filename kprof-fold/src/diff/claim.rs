@@ -132,6 +132,17 @@ mod tests {
     }
 
     #[test]
+    fn one_sample_of_a_short_run_is_no_proof() {
+        let run = |count, samples| Run { counts: [((Kind::Total, "f".to_owned()), count)].into(), samples };
+        let method = Method { confidence: 0.99, is_same_work: false };
+        // Chance alone gives the first one in one of fifty cases, and the second one in one of ten thousand.
+        let diff = compare(&[run(0, 1000)], &[run(1, 20)], method);
+        assert!(held("f > +0%", &diff) == 0 && !diff.rows[0].is_significant() && diff.rows[0].p_value > 0.019);
+        let diff = compare(&[run(0, 1000)], &[run(3, 20)], method);
+        assert!(held("f > +0%", &diff) == 1 && diff.rows[0].is_significant());
+    }
+
+    #[test]
     fn a_function_that_is_inlined_is_spoken_of_by_its_name() {
         let diff = diff("mm::map (inlined)", 1000, 1500);
         assert_eq!(held("mm::map > +2%", &diff), 1);

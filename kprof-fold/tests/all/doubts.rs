@@ -73,3 +73,44 @@ fn a_result_without_doubt_has_none() {
         assert!(!text.contains("may lack") && text.contains("leaf"), "{text}");
     }
 }
+
+/// Ten samples in each of two functions: at 100 ticks a second, and after the setting at 10.
+fn two_rates() -> String {
+    let sample = |tsc: u64, at: u64| format!("a 0 {tsc:x} {at:x}\n");
+    let quick: String = (0..10).map(|n| sample(n * 10_000_000, 0xffff_ffff_8000_1010)).collect();
+    let slow: String = (1..11).map(|n| sample(100_000_000 * n, 0xffff_ffff_8000_2010)).collect();
+    let setting = "# batch cpu=meta from=0 to=10\n# setting tsc=5f5e0ff value=hz%2010\n# end cpu=meta to=10\n";
+    setting.to_owned() + &batch(0, &(quick + &slow))
+}
+
+#[test]
+fn samples_at_two_rates_are_a_doubt_and_no_fault_of_the_sampler() {
+    let folder = tempfile::tempdir().expect("is writable");
+    let rates = "samples were taken at 10 and 1000 per second and CPU";
+    for words in [&["report", "-q", "profile.txt", "syms"][..], &["doctor", "-q", "profile.txt", "syms"]] {
+        let text = String::from_utf8_lossy(&run(folder.path(), &two_rates(), words).stdout).into_owned();
+        assert!(text.contains(rates) && !text.contains("the rate was not reached"), "{text}");
+    }
+    let one = ["report", "-q", "profile.txt", "syms", "--between", "0.2", "end"];
+    let text = String::from_utf8_lossy(&run(folder.path(), &two_rates(), &one).stdout).into_owned();
+    assert!(text.starts_with("9 samples in") && !text.contains("samples were taken at"), "{text}");
+}
+
+#[test]
+fn numbers_of_samples_at_two_rates_are_not_compared_as_the_same_work() {
+    let folder = tempfile::tempdir().expect("is writable");
+    std::fs::write(folder.path().join("syms"), SYMS).expect("is writable");
+    let samples = batch(0, "a 0 1 ffffffff80001010\n");
+    for hz in [1000, 500] {
+        let text = format!("# kprof-profile 1\n# tsc-hz 1000000000\n# hz {hz}\n{samples}");
+        std::fs::write(folder.path().join(format!("{hz}.txt")), sealed(&text)).expect("is writable");
+    }
+    let run = |words: &[&str]| {
+        let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+        fold.args(words).args(["--same-work", "-q"]).current_dir(folder.path()).output().expect("kprof-fold runs")
+    };
+    let done = run(&["diff", "1000.txt", "500.txt", "syms"]);
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.code() == Some(2) && said.contains("OLD was sampled 1000 times per second"), "{said}");
+    assert_eq!(run(&["diff", "500.txt", "500.txt", "syms"]).status.code(), Some(0));
+}
