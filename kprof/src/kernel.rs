@@ -10,17 +10,16 @@ use core::ops::Range;
 
 /// The information that only the kernel has. A port is an implementation of this trait and a few calls.
 ///
-/// # Safety
-/// In an NMI, in a hit of a point that is recorded and in a check the profiler reads memory wherever these functions say
-/// that it may. So an `unsafe impl` promises, for every call at any time:
+/// # Safety In an NMI, in a hit of a point that is recorded and in a check the profiler reads memory wherever these
+/// functions say that it may. So an `unsafe impl` promises, for every call at any time:
 ///
 /// - [`Kernel::cpu`]: no two CPUs ever get the same number, and a CPU's number does not change between the beginning
 ///   and the end of an NMI. (Two CPUs with one number would both write to one ring, past its end.)
 /// - [`Kernel::stack_range`]: every byte of a returned range is ordinary memory, mapped and readable, and stays so
 ///   until the call into kprof returns in which this function was called: an NMI, a hit of a point, a check. It is a
-///   stack of the calling CPU, and no other CPU writes to it meanwhile. (Not part of the promise, because it is checked:
-///   that the range ends at a multiple of 8, has room for a frame, and contains `address`. Only aligned words are read,
-///   wherever it starts.)
+///   stack of the calling CPU, and no other CPU writes to it meanwhile. (Not part of the promise, because it is
+///   checked: that the range ends at a multiple of 8, has room for a frame, and contains `address`. Only aligned words
+///   are read, wherever it starts.)
 /// - [`Kernel::is_text`]: if the answer is `true`, the whole 4 KiB page around `address` is ordinary memory, mapped and
 ///   readable, and stays so until the call into kprof returns that called this function. So a module's memory may be
 ///   freed only when no CPU can still be in an NMI that began before the answer became `false`, and no sample of

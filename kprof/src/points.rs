@@ -214,7 +214,8 @@ impl Shared {
         });
     }
 
-    /// Writes what is known of a point with `put`, which returns whether it has written. Returns whether all is written.
+    /// Writes what is known of a point with `put`, which returns whether it has written. Returns whether all is
+    /// written.
     fn write_point(&self, point: &Point, put: impl Fn(Kind, [u64; 3], &str) -> bool) -> bool {
         let mut text = heapless::String::<MAX_TEXT>::new();
         // It fits: a name has at most 64 bytes.

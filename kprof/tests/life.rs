@@ -165,68 +165,6 @@ fn a_lease_is_undone_when_its_file_is_closed() {
 }
 
 #[test]
-fn the_end_of_a_lease_touches_nothing_that_others_have_set() {
-    // Each time somebody else sets what the lease has set: the same value, another one, or the same again.
-    let cases = [
-        ("start", "start", "state", "running"),
-        ("start", "stop\nstart", "state", "running"),
-        ("hz 5000", "hz 5000", "hz", "5000"),
-        ("hz 5000", "hz 1000", "hz", "1000"),
-        ("hz 5000\nhz 6000", "hz 5000", "hz", "5000"),
-    ];
-    for (mine, others, key, value) in cases {
-        let (profiler, _) = fresh(Config::new());
-        let recorder = profiler.open_control(1);
-        recorder.write(format!("lease\n{mine}").as_bytes()).unwrap();
-        profiler.open_control(2).write(others.as_bytes()).unwrap();
-        drop(recorder);
-        assert_eq!(control(profiler)[key], value, "{mine:?}, then {others:?}");
-    }
-}
-
-#[test]
-fn what_is_set_before_the_line_lease_stays_and_the_lease_is_heard_again() {
-    let (profiler, _) = fresh(Config::new());
-    let recorder = profiler.open_control(1);
-    recorder.write(b"hz 50\ncpus 0\nlease\nhz 60\ncpus 1").unwrap();
-    assert_eq!(control(profiler)["hz"], "60");
-    profiler.open_control(2).write(b"depth 9\nhz 70").unwrap();
-    recorder.write(b"hz 80\nseed 5").unwrap();
-    assert_eq!(control(profiler)["hz"], "80");
-    drop(recorder);
-    assert_eq!(["hz", "depth"].map(|key| control(profiler)[key].clone()), ["70", "9"]);
-    let daemon = Daemon::claim(profiler, 3);
-    assert_eq!(meta(&daemon).iter().rfind(|record| record.2.starts_with("cpus")).unwrap().2, "cpus 0");
-}
-
-#[test]
-fn a_list_of_cpus_that_somebody_else_sets_stays_when_the_lease_ends() {
-    let (profiler, _) = fresh(Config::new());
-    let recorder = profiler.open_control(1);
-    recorder.write(b"lease\ncpus 1").unwrap();
-    profiler.open_control(2).write(b"cpus 0").unwrap();
-    drop(recorder);
-    let daemon = Daemon::claim(profiler, 3);
-    assert_eq!(meta(&daemon).iter().rfind(|record| record.2.starts_with("cpus")).unwrap().2, "cpus 0");
-}
-
-#[test]
-fn sampling_that_a_lease_has_stopped_goes_on_when_it_ends() {
-    let (profiler, _) = fresh(Config { running: true, ..Config::new() });
-    let recorder = profiler.open_control(1);
-    recorder.write(b"lease\nmode overwrite\nfreeze").unwrap();
-    assert_eq!(control(profiler)["state"], "frozen");
-    drop(recorder);
-    assert_eq!(["state", "mode"].map(|key| control(profiler)[key].clone()), ["running", "drop"]);
-    // The kernel itself has no lease either.
-    let recorder = profiler.open_control(1);
-    recorder.write(b"lease\nstop").unwrap();
-    profiler.stop().unwrap();
-    drop(recorder);
-    assert_eq!(control(profiler)["state"], "stopped");
-}
-
-#[test]
 fn a_recording_beside_a_daemon_ends_as_it_began() {
     let (profiler, _) = fresh(Config { running: true, ..Config::new() });
     let _daemon = Daemon::claim(profiler, 1);

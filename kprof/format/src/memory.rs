@@ -2,8 +2,8 @@
 //!
 //! In and out: names. Runs in: any. The record of a hit of either point has two arguments: the number of the
 //! allocation, and its address. A free has the number of the allocation that it ends, so the two can be matched though
-//! addresses are used again. The upper 16 bits of the number are those of a time: a new time begins whenever frees begin
-//! or end to be watched. Nobody knows which allocations of an earlier time still exist.
+//! addresses are used again. The upper 16 bits of the number are those of a time: a new time begins whenever frees
+//! begin or end to be watched. Nobody knows which allocations of an earlier time still exist.
 
 /// The point of an allocation, with its bytes.
 pub const ALLOC: &str = "heap.alloc";

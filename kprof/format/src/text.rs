@@ -13,7 +13,7 @@ pub const EVENT_PREFIX: &str = "event-";
 ///
 /// ```
 /// use kprof_format::text::decimal;
-/// assert_eq!((decimal::<u8>("20"), decimal::<u8>("+20"), decimal::<u8>("256"), decimal::<u8>("")), (Some(20), None, None, None));
+/// assert_eq!(["20", "+20", "256", ""].map(decimal::<u8>), [Some(20), None, None, None]);
 /// ```
 pub fn decimal<N: core::str::FromStr>(text: &str) -> Option<N> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()

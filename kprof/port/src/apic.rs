@@ -167,8 +167,8 @@ impl<R: Registers> LocalApic<R> {
         self.write(register::EOI, 0);
     }
 
-    /// Sends a command to the CPU with this APIC id. Returns false, with nothing sent, if the id cannot be addressed (in
-    /// xAPIC mode ids have 8 bits), if the vector is that of an exception, or if the APIC does not get rid of the
+    /// Sends a command to the CPU with this APIC id. Returns false, with nothing sent, if the id cannot be addressed
+    /// (in xAPIC mode ids have 8 bits), if the vector is that of an exception, or if the APIC does not get rid of the
     /// command before it within 100 000 looks.
     ///
     /// Runs in: ordinary code. In xAPIC mode two registers are written one after the other, with interrupts disabled.

@@ -57,8 +57,8 @@ pub struct Timer<R = Hardware> {
 }
 
 impl<R: Registers> Timer<R> {
-    /// Takes this CPU's timer. It counts `hz` per second ([`crate::calibrate`]), and its interrupts have `vector`. It is
-    /// stopped until the first call of `start_ns` or `sleep_ns`.
+    /// Takes this CPU's timer. It counts `hz` per second ([`crate::calibrate`]), and its interrupts have `vector`. It
+    /// is stopped until the first call of `start_ns` or `sleep_ns`.
     ///
     /// # Panics
     /// If `vector` is that of an exception (below 32).

@@ -2,7 +2,8 @@
 //!
 //! In: one description for each stub, which the port's author writes according to the stub's pushes. Out: the answers
 //! of `Kernel::is_entry_code`, `Kernel::caller_entry_frame` and `Kernel::entry_frame`. Runs in: NMI; no lock, a bounded
-//! search. Nothing here reads the stack: the answers are addresses, and kprof reads only what a declared stack contains.
+//! search. Nothing here reads the stack: the answers are addresses, and kprof reads only what a declared stack
+//! contains.
 //!
 //! ```text
 //!   SS RSP RFLAGS CS RIP      <- frame + rip

@@ -114,8 +114,8 @@ fn evict(set: &CallSet, owner: u64, fill: impl Fn(&Entry<'_>)) -> Option<u64> {
     Some(evicted)
 }
 
-/// Removes the call at this stack address, which ends or is over. Returns when it began, and copies its arguments, if it
-/// is one of this owner.
+/// Removes the call at this stack address, which ends or is over. Returns when it began, and copies its arguments, if
+/// it is one of this owner.
 #[inline(always)]
 pub(super) fn end(calls: &'static [CallSet], stack: u64, owner: u64, arguments: &mut [u64]) -> Option<u64> {
     let entry = set(calls, stack)?.entries().find(|entry| entry.hold(stack))?;

@@ -1,8 +1,8 @@
 //! The places of the probes: which instructions are replaced by `int3`, found by address.
 //!
-//! In: an address. Out: the instruction that is there, and the owner of its `int3`, one word. Runs in: `find` in the breakpoint handler; the
-//! rest in ordinary code, under the writer's lock. A hash table with linear probing, from which nothing is ever
-//! removed: a reader needs no lock.
+//! In: an address. Out: the instruction that is there, and the owner of its `int3`, one word. Runs in: `find` in the
+//! breakpoint handler; the rest in ordinary code, under the writer's lock. A hash table with linear probing, from which
+//! nothing is ever removed: a reader needs no lock.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 

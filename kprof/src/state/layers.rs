@@ -1,5 +1,5 @@
-//! The layers of the settings: a base value of each, and on top the values that the holder of the lease has set. In force
-//! is the top one.
+//! The layers of the settings: a base value of each, and on top the values that the holder of the lease has set. In
+//! force is the top one.
 //!
 //! In: what a write sets, with or without the lease; the end of the lease. Out: the values in force. Runs in: ordinary
 //! code, under the writer's lock. A write without the lease sets the base and removes the lease's value of the same

@@ -7,8 +7,8 @@
 //! Each CPU counts the bytes that are allocated down to 0, at a distance that is drawn anew each time (Poisson, as
 //! `by-weight`). So an allocation that is not chosen needs one subtraction and one branch for the choice.
 //!
-//! The places of the first 64 CPUs are found by an index into a table. A machine with more CPUs leaves this table empty:
-//! there the countdown of every allocation is at its end and every byte of the filter is greater than 0, so each
+//! The places of the first 64 CPUs are found by an index into a table. A machine with more CPUs leaves this table
+//! empty: there the countdown of every allocation is at its end and every byte of the filter is greater than 0, so each
 //! allocation and each free goes to the function that finds the place of any CPU.
 
 use super::chosen::UNKNOWN;
@@ -226,8 +226,8 @@ fn is_far(place: &PointCounts, bytes: u64) -> bool {
 }
 
 impl Registered {
-    /// Registers the heap of a profiler with these CPUs, before its points are in the list. Everything is decided before
-    /// the heap is touched: a call that is refused changes nothing.
+    /// Registers the heap of a profiler with these CPUs, before its points are in the list. Everything is decided
+    /// before the heap is touched: a call that is refused changes nothing.
     pub(crate) fn set(
         &self,
         heap: &'static Heap,

@@ -13,8 +13,8 @@ use crate::format::point::{MAX_POINT_NAME, PointState, Points};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// The most choices that are kept, of the lease and of all others. A choice for all points of a subsystem (`block.*`) is
-/// one.
+/// The most choices that are kept, of the lease and of all others. A choice for all points of a subsystem (`block.*`)
+/// is one.
 const MAX_WANTED: usize = 16;
 
 /// A choice: the points that it is for (a name, or its beginning with `*`), and their state.
@@ -133,8 +133,8 @@ impl List {
         Ok(())
     }
 
-    /// Sets the state of all points with such a name, also of those that will be hit later: until the lease ends, or for
-    /// good.
+    /// Sets the state of all points with such a name, also of those that will be hit later: until the lease ends, or
+    /// for good.
     pub(crate) fn set(&self, points: Points<'_>, state: PointState, by_lease: bool) {
         interrupts::without(|| {
             let mut wanted = self.wanted.lock();
