@@ -10,7 +10,8 @@ use core::ops::Range;
 
 /// The information that only the kernel has. A port is an implementation of this trait and a few calls.
 ///
-/// # Safety In an NMI, in a hit of a point that is recorded and in a check the profiler reads memory wherever these
+/// # Safety
+/// In an NMI, in a hit of a point that is recorded and in a check the profiler reads memory wherever these
 /// functions say that it may. So an `unsafe impl` promises, for every call at any time:
 ///
 /// - [`Kernel::cpu`]: no two CPUs ever get the same number, and a CPU's number does not change between the beginning

@@ -96,7 +96,8 @@ pub unsafe fn stack(ist: u8) -> Result<u64, NoTss> {
 /// # Errors
 /// [`NoTss`]: this CPU has no task state segment; nothing is changed.
 ///
-/// # Safety `end` is a multiple of 16, and below it is a stack that is mapped, large enough for the handlers that use
+/// # Safety
+/// `end` is a multiple of 16, and below it is a stack that is mapped, large enough for the handlers that use
 /// it, and used by nothing else and by no other CPU. As of [`find`]; the segment is mapped writable, and no interrupt
 /// that uses this entry comes during this call.
 pub unsafe fn set_stack(ist: u8, end: u64) -> Result<(), NoTss> {
