@@ -187,6 +187,10 @@ impl OfCpu {
         // Rounded so that the sum is exact: each count ends at the rounded sum up to it.
         let (mut sum, mut end) = (0.0, 0_u64);
         let counts = self.chosen.iter().map(|((stack, group), part)| {
+            if !self.is_sampled {
+                // Whole numbers stay what they are, also above 2^53.
+                return Count { group: *group, stack: *stack, samples: whole(exact(part)) };
+            }
             sum += number(part) * scale;
             let (from, to) = (end, sum.round() as u64);
             end = to;

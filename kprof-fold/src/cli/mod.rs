@@ -180,6 +180,7 @@ fn flamegraph(args: &Flamegraph) -> Result<u8, Error> {
         subtitle: loaded.subtitle(),
         icicle: args.icicle,
         reverse: args.reverse,
+        unit: loaded.event.as_ref().map_or_else(String::new, |event| event.unit.clone()),
     };
     let mut svg = Vec::new();
     flamegraph::write(&loaded.folded, &loaded.beside(), &style, &args.input.file, &mut svg)?;

@@ -32,6 +32,9 @@ const USER: usize = 6;
 /// How much the colors of two functions of one kind differ at most.
 const SPREAD: u64 = 18;
 
+/// The space before a number at the end of a name, until the picture is drawn.
+const NO_BREAK_SPACE: &str = "\u{a0}";
+
 /// Frames narrower than this part of the picture are not drawn; they still count for the frames under them.
 const MIN_WIDTH_PERCENT: f64 = 0.01;
 
@@ -46,6 +49,8 @@ pub struct Style {
     pub icicle: bool,
     /// Whether stacks are reversed, so that leaves become roots.
     pub reverse: bool,
+    /// What is counted; if empty, samples.
+    pub unit: String,
 }
 
 /// Draws all stacks.
@@ -69,7 +74,7 @@ pub fn write(
     let mut options = Options::default();
     options.title = if style.title.is_empty() { "kprof".to_owned() } else { visible(&style.title).into_owned() };
     options.subtitle = (!style.subtitle.is_empty()).then(|| style.subtitle.clone());
-    options.count_name = "samples".to_owned();
+    options.count_name = if style.unit.is_empty() { "samples".to_owned() } else { style.unit.clone() };
     options.reverse_stack_order = style.reverse;
     options.direction = if style.icicle { Direction::Inverted } else { Direction::Straight };
     options.hash = true;
@@ -83,9 +88,10 @@ pub fn write(
     // Reversing changes the order, so the library then has to sort.
     options.no_sort = false;
     options.min_width = MIN_WIDTH_PERCENT;
-    let lines = lines.iter().map(String::as_str);
-    inferno::flamegraph::from_lines(&mut options, lines, out)
-        .map_err(|error| Error::io("the flame graph", "write", error))
+    let (lines, mut svg) = (lines.iter().map(String::as_str), Vec::new());
+    let failed = |error| Error::io("the flame graph", "write", error);
+    inferno::flamegraph::from_lines(&mut options, lines, &mut svg).map_err(failed)?;
+    out.write_all(String::from_utf8_lossy(&svg).replace(NO_BREAK_SPACE, " ").as_bytes()).map_err(failed)
 }
 
 /// The number of samples from which a frame is wide enough to be drawn.
@@ -151,7 +157,12 @@ fn line(folded: &Folded, frames: &[FrameId]) -> String {
     for (number, frame) in frames.iter().enumerate() {
         let name = folded.frames.name(*frame);
         let (bare, mark) = name.strip_suffix(INLINED).map_or((name, ""), |bare| (bare, MARK));
-        line.extend([if number > 0 { ";" } else { "" }, bare, mark]);
+        line.push_str(if number > 0 { ";" } else { "" });
+        // The library takes a number at the end of a stack for a weight before the one that follows.
+        match bare.rsplit_once(' ').filter(|(_, last)| mark.is_empty() && last.parse::<f64>().is_ok()) {
+            Some((front, last)) => line.extend([front, NO_BREAK_SPACE, last]),
+            None => line.extend([bare, mark]),
+        }
     }
     line
 }

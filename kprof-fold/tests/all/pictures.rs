@@ -133,3 +133,42 @@ fn user_code_has_its_own_color_unless_the_kernel_has_a_function_of_that_name() {
         assert!(!is_green(color(&svg, kernel)), "{kernel}: {svg}");
     }
 }
+
+#[test]
+fn a_number_at_the_end_of_a_name_is_part_of_the_name() {
+    let syms = file("numbers.syms", "ffffffff80001000 t pid 7\nffffffff80002000 T kmain\n");
+    let samples = |cpu: u32| batch(cpu, &format!("a {cpu} 1 ffffffff80001010 ffffffff80002020\n"));
+    let text = format!("# kprof-profile 1\n# tsc-hz 1000000000\n{}{}", samples(1), samples(2));
+    let profile = file("numbers.profile", &sealed(&text));
+    let drawn = |words: &[&str]| {
+        let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+        let done = fold.args(["flamegraph", "-q"]).args(words).args([&profile, &syms]).output().expect("it runs");
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    };
+    let svg = drawn(&["--by", "cpu", "--reverse"]);
+    assert!(svg.contains("CPU 1 (1 samples, 50.00%)") && svg.contains("CPU 2 (1 samples, 50.00%)"), "{svg}");
+    assert!(drawn(&[]).contains("pid 7 (2 samples, 100.00%)"));
+}
+
+#[test]
+fn the_weights_of_hits_keep_their_unit_and_folded_stacks_every_digit() {
+    let syms = file("weights.syms", "ffffffff80001000 T kmain\nffffffff80002000 t read\n");
+    let account = "# point-account tsc=9 cpu=1 weight=9007199254741002 recorded=2 lost=0 filtered=0 unit=ns point=p\n";
+    let hit = |tsc: u32, weight: u64, at: &str| format!("!p a 1 {tsc} {weight} - {at} ffffffff80001010\n");
+    let hits = [hit(1, 9_007_199_254_740_993, "ffffffff80002010"), hit(2, 9, "ffffffff80001030")].concat();
+    let text = format!(
+        "# kprof-profile 1\n# tsc-hz 1000000000\n# batch cpu=meta from=0 to=10\n# point tsc=1 id=1 unit=ns state=record \
+         name=p\n{account}# end cpu=meta to=10\n# batch cpu=event-1 from=0 to=20\n{hits}# end cpu=event-1 to=20 \
+         samples=2\n"
+    );
+    let profile = file("weights.profile", &sealed(&text));
+    let run = |words: &[&str]| {
+        let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+        let done = fold.args(words).args(["-q", "--event", "p", &profile, &syms]).output().expect("it runs");
+        (String::from_utf8_lossy(&done.stdout).into_owned(), String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    let (folded, said) = run(&["folded"]);
+    assert_eq!(folded, "kmain;kmain 9\nkmain;read 9007199254740993\n", "{said}");
+    let (svg, said) = run(&["flamegraph"]);
+    assert!(svg.contains("kmain (9,007,199,254,741,002 ns") && !svg.contains(" samples,"), "{said}{svg}");
+}
