@@ -239,8 +239,8 @@ fn refuse_choice(choice: &args::Choice) -> Result<(), Error> {
         ("--no-inline", choice.no_inline),
     ];
     let Some((option, _)) = given.into_iter().find(|(_, given)| *given) else { return Ok(()) };
-    let todo = "folded stacks were chosen when they were made. Give it to `kprof-fold folded`, or give profiles and the \
-                kernel's symbols after them";
+    let todo = "folded stacks were chosen when they were made. Give it to `kprof-fold folded`, or give profiles and \
+                the kernel's symbols after them";
     Err(Error::Usage(format!("{option} needs profiles: {todo}")))
 }
 

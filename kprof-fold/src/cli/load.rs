@@ -192,8 +192,8 @@ pub fn open_any<C: Consumer>(
     let rates = reading.profile.rates(select.between);
     if rates.len() > 1 {
         let why = format!(
-            "samples were taken at {} per second and CPU, and each counts the same, so shares are of samples and not of \
-             time: choose the time of one rate with --between",
+            "samples were taken at {} per second and CPU, and each counts the same, so shares are of samples and not \
+             of time: choose the time of one rate with --between",
             rates::in_words(&rates)
         );
         talk.say(format_args!("{}: {why}", input.file));

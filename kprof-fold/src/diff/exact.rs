@@ -2,8 +2,8 @@
 //!
 //! In: samples of a function and all samples, on both sides. Out: the probability that chance alone divides the
 //! function's samples among the sides like this, or less evenly. If the share is the same on both sides, then of all
-//! ways to choose the function's samples from those of both sides each is as probable as any other, so the number on one
-//! side has the hypergeometric distribution (Fisher's exact test; Agresti, Categorical Data Analysis, 2013, section
+//! ways to choose the function's samples from those of both sides each is as probable as any other, so the number on
+//! one side has the hypergeometric distribution (Fisher's exact test; Agresti, Categorical Data Analysis, 2013, section
 //! 3.5). No approximation is in this, so it also holds where one side has much fewer samples than the other one.
 
 use statrs::function::gamma::ln_gamma;

@@ -4,9 +4,9 @@
 //!
 //! Method: samples are treated as independent draws. The interval of the difference of two shares is Newcombe's
 //! (Statistics in Medicine 17, 1998, method 10), built from two Wilson score intervals. It is valid for small counts,
-//! where the usual normal interval is not, but not exact: with few samples on one side and many on the other it promises
-//! too much. So no change is called more than chance that the exact test ([`super::exact`]) does not find, and then 0 is
-//! in the interval. If each side has several runs, the spread between them widens the interval
+//! where the usual normal interval is not, but not exact: with few samples on one side and many on the other it
+//! promises too much. So no change is called more than chance that the exact test ([`super::exact`]) does not find, and
+//! then 0 is in the interval. If each side has several runs, the spread between them widens the interval
 //! ([`super::spread`]), and Student's distribution takes the place of the normal one.
 
 use super::exact;

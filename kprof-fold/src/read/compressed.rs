@@ -1,8 +1,9 @@
 //! Decompresses inputs that were compressed with gzip or zstd. Stage: read, before all forms.
 //!
 //! In: a file or a stream. Out: a reader of its content, decompressed if its first bytes say so; its name does not
-//! matter. Other compressions and text in UTF-16 are named in an error. Several gzip members or zstd frames, one after the other, are one content. Memory: the window of the
-//! compression, at most 100 MiB; a profile compressed with the usual levels needs up to 8 MiB.
+//! matter. Other compressions and text in UTF-16 are named in an error. Several gzip members or zstd frames, one after
+//! the other, are one content. Memory: the window of the compression, at most 100 MiB; a profile compressed with the
+//! usual levels needs up to 8 MiB.
 
 use flate2::read::MultiGzDecoder;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};

@@ -1,9 +1,9 @@
-//! Finds stacks from which a caller may be missing, because the symbols do not tell. Stage: symbolize, before anything is
-//! shown.
+//! Finds stacks from which a caller may be missing, because the symbols do not tell. Stage: symbolize, before anything
+//! is shown.
 //!
-//! In: stacks with candidates, and symbols. Out: a sentence, or nothing. Where a function has no stack frame of its own,
-//! the caller of the function is only a candidate. The code of the kernel's ELF file decides; a list of symbols decides
-//! it only for the first bytes of a function and its last one.
+//! In: stacks with candidates, and symbols. Out: a sentence, or nothing. Where a function has no stack frame of its
+//! own, the caller of the function is only a candidate. The code of the kernel's ELF file decides; a list of symbols
+//! decides it only for the first bytes of a function and its last one.
 
 use super::{OwnFrame, Symbols};
 use crate::fold::walk::walk;

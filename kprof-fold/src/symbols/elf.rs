@@ -174,8 +174,8 @@ fn code_symbols(image: &object::File<'_>) -> Table {
     table
 }
 
-/// The name of an inlined function, by its name in DWARF. One without a name is unknown: only the outermost frame is the
-/// function of the symbol.
+/// The name of an inlined function, by its name in DWARF. One without a name is unknown: only the outermost frame is
+/// the function of the symbol.
 fn inlined_name(raw: Option<&str>) -> String {
     raw.map_or_else(|| UNKNOWN.to_owned(), |raw| frame_name(raw.as_bytes()).into_owned())
 }

@@ -123,7 +123,8 @@ impl Table {
         self.symbols.is_empty()
     }
 
-    /// The addresses of all symbols and labels with this name. The name may be raw, demangled, or the last part of a path.
+    /// The addresses of all symbols and labels with this name. The name may be raw, demangled, or the last part of a
+    /// path.
     pub fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = u64> + 'a {
         let is_it = move |symbol: &&Symbol| {
             let raw = self.name_of(symbol);

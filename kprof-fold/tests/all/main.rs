@@ -1,5 +1,5 @@
-//! The tests of kprof-fold, in one program. As a program for each file they took three times as long to compile, because
-//! each of them was linked with the whole library.
+//! The tests of kprof-fold, in one program. As a program for each file they took three times as long to compile,
+//! because each of them was linked with the whole library.
 //!
 //! In: nothing. Out: the results of all files in this folder. Other programs are `bad_input`, which measures the memory
 //! of the processes that it starts, `plausible`, which takes its own small executable for a kernel, `event_tables`,

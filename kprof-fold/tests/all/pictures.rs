@@ -157,9 +157,9 @@ fn the_weights_of_hits_keep_their_unit_and_folded_stacks_every_digit() {
     let hit = |tsc: u32, weight: u64, at: &str| format!("!p a 1 {tsc} {weight} - {at} ffffffff80001010\n");
     let hits = [hit(1, 9_007_199_254_740_993, "ffffffff80002010"), hit(2, 9, "ffffffff80001030")].concat();
     let text = format!(
-        "# kprof-profile 1\n# tsc-hz 1000000000\n# batch cpu=meta from=0 to=10\n# point tsc=1 id=1 unit=ns state=record \
-         name=p\n{account}# end cpu=meta to=10\n# batch cpu=event-1 from=0 to=20\n{hits}# end cpu=event-1 to=20 \
-         samples=2\n"
+        "# kprof-profile 1\n# tsc-hz 1000000000\n# batch cpu=meta from=0 to=10\n# point tsc=1 id=1 unit=ns \
+         state=record name=p\n{account}# end cpu=meta to=10\n# batch cpu=event-1 from=0 to=20\n{hits}# end \
+         cpu=event-1 to=20 samples=2\n"
     );
     let profile = file("weights.profile", &sealed(&text));
     let run = |words: &[&str]| {
