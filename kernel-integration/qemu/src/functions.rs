@@ -8,7 +8,7 @@ use crate::place::Given;
 use crate::plugin::{OF_USER, UNKNOWN, USER};
 use anyhow::{Context, Result, ensure};
 use kprof_fold::problems::Problems;
-use kprof_fold::symbols::plausible::FAR_BYTES;
+use kprof_fold::symbols::table::FAR_BYTES;
 use kprof_fold::symbols::{Symbols, name};
 
 /// A function.
