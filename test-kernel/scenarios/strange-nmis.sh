@@ -14,9 +14,9 @@ echo "foreign on" > /kernel/sweep || exit 1
 sweep-entries spin 1500 1501 1 400 1 || exit 2
 echo "foreign off" > /kernel/sweep || exit 3
 say "a foreign one after each"
-# For each tick that the sampler has signalled again, one NMI without a tick is spurious. If the second signal arrives in
-# the handler before that has taken the tick, this NMI takes the tick, which is then lost as nested: seen with QEMU 10
-# and 11, where the sampler runs between the instructions of a handler. A foreign NMI never costs a tick.
+# For each tick that the sampler has signalled again, one NMI without a tick is spurious. If the second signal arrives
+# in the handler before that has taken the tick, this NMI takes the tick, which is then lost as nested: seen with QEMU
+# 10 and 11, where the sampler runs between the instructions of a handler. A foreign NMI never costs a tick.
 [ "$(value cpu.1.foreign)" -ge $((399 - $(value cpu.1.resent))) ] && [ $(($(value cpu.1.foreign) + $(value cpu.1.spurious))) -ge 399 ] && [ "$(value cpu.1.lost-nested)" -le "$(value cpu.1.resent)" ] && [ "$(value cpu.1.coalesced)" = 0 ] || exit 4
 foreign=$(value cpu.1.foreign) taken=$(value cpu.1.taken) spurious=$(value cpu.1.spurious)
 for try in $(seq 50); do

@@ -141,8 +141,8 @@ pub fn chosen() -> Option<&'static Path> {
 /// What the names of QEMU's programs begin with; the guest's processor follows.
 const PROGRAM: &str = "qemu-system-";
 
-/// QEMU's programs by the guest's processor, and Debian's packages of them. (The last one is a name that another package
-/// provides: in Debian 12 `qemu-system-misc`, in newer ones `qemu-system-riscv`.)
+/// QEMU's programs by the guest's processor, and Debian's packages of them. (The last one is a name that another
+/// package provides: in Debian 12 `qemu-system-misc`, in newer ones `qemu-system-riscv`.)
 pub const PROGRAMS: [Program; 3] = [
     Program { name: "qemu-system-x86_64", package: "qemu-system-x86" },
     Program { name: "qemu-system-aarch64", package: "qemu-system-arm" },

@@ -17,7 +17,7 @@ table! {
         Boot = "boot",
         /// TSC ticks per second.
         TscHz = "tsc-hz",
-        /// What the kernel ran on, in the port's words, as `qemu-10.0.13`. The line is missing if the port does not say.
+        /// What the kernel ran on, in the port's words, as `qemu-10.0.13`. The line is missing if the port is silent.
         Machine = "machine",
         /// The processor: `x86_64`, `aarch64`, `riscv64`.
         Arch = "arch",

@@ -1,8 +1,8 @@
 //! The local APIC. If the CPU has x2APIC mode, it is used through MSRs (QEMU's TCG has it from 9.0 on). Otherwise xAPIC
 //! mode is used through registers in memory. The registers are the same, except for the interrupt command.
 //!
-//! The NMIs of the profiler are sent by `kprof-port`, as a port of another kernel sends them, so that both modes of that
-//! package are run.
+//! The NMIs of the profiler are sent by `kprof-port`, as a port of another kernel sends them, so that both modes of
+//! that package are run.
 //!
 //! Sends IPIs and NMIs, acknowledges interrupts, runs the one-shot timer. All calls act on the CPU on which they run.
 //! Source: Intel SDM volume 3A, chapter 11.

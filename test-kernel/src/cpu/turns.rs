@@ -9,9 +9,9 @@
 //! never in step with the work, but the last round before a tick ends when the tick is due. So between two ticks a CPU
 //! runs for the interval divided by the number of busy CPUs, and its samples are as random as the intervals are.
 //!
-//! QEMU 8.1 and newer (`turns=shared`) divide the time to the next deadline by the number of CPUs, and give each of them
-//! that much in turn until the deadline is there: the CPUs that run share a round. So the timer is set to the sum of
-//! the turns. It must leave the sampler, which gets a share like all others, enough to handle its own interrupt: with
+//! QEMU 8.1 and newer (`turns=shared`) divide the time to the next deadline by the number of CPUs, and give each of
+//! them that much in turn until the deadline is there: the CPUs that run share a round. So the timer is set to the sum
+//! of the turns. It must leave the sampler, which gets a share like all others, enough to handle its own interrupt: with
 //! less it would do nothing else.
 //!
 //! A tick waits until all CPUs have handled the NMI of the tick before. The interval may be so short that a CPU had no
@@ -67,6 +67,11 @@ static LEFT_NS: AtomicU64 = AtomicU64::new(0);
 pub fn init(instruction_ns: Option<u64>, is_shared: bool) {
     INSTRUCTION_NS.store(instruction_ns.unwrap_or(0), Ordering::Relaxed);
     IS_SHARED.store(is_shared, Ordering::Relaxed);
+}
+
+/// Whether QEMU shares a round between all CPUs.
+pub fn is_shared() -> bool {
+    IS_SHARED.load(Ordering::Relaxed)
 }
 
 /// Sleeps on the sampler CPU until the end of the interval, or under `-icount` for one round.
@@ -127,8 +132,7 @@ fn pass_time(halted: &AtomicBool) {
 
 /// Gives each of the CPUs that take part one turn of this many instructions.
 fn round(turn: u64, takers: u64, instruction_ns: u64) {
-    let is_shared = IS_SHARED.load(Ordering::Relaxed);
-    let length = if is_shared { (turn * takers).max(SHORTEST_TURN * count() as u64) } else { turn };
+    let length = if is_shared() { (turn * takers).max(SHORTEST_TURN * count() as u64) } else { turn };
     let length_ns = length * instruction_ns;
     interrupts::disable();
     let start_ns = clock::now_ns();

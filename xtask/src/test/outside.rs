@@ -264,8 +264,8 @@ impl Outside {
             .collect()
     }
 
-    /// The profile has at least `least` samples, and the work of the kernel is in their stacks, under its first function:
-    /// at least one sample in `part`.
+    /// The profile has at least `least` samples, and the work of the kernel is in their stacks, under its first
+    /// function: at least one sample in `part`.
     fn has_the_work(&self, profile: &str, part: u64, least: u64) -> Result<()> {
         let folded = self.folded(profile)?;
         let of = |part: &dyn Fn(&str) -> bool| -> u64 {

@@ -70,8 +70,8 @@ const PINNED: &str = concat!(env!("CARGO_PKG_RUST_VERSION"), ".0");
 /// Set in the process that [`become_pinned`] has started.
 const IS_PINNED: &str = "KPROF_PINNED";
 
-/// Makes sure that this process uses the pinned Rust. If another one is in use, rustup installs the pinned one, and this
-/// process is replaced by the same one with it.
+/// Makes sure that this process uses the pinned Rust. If another one is in use, rustup installs the pinned one, and
+/// this process is replaced by the same one with it.
 ///
 /// # Errors
 /// If there is no such Rust; the reason.

@@ -1,5 +1,5 @@
-//! Both commands of the README in Debian 13, as a newcomer runs them: in a clean clone, with the newest stable Rust, and
-//! as a user who cannot install packages.
+//! Both commands of the README in Debian 13, as a newcomer runs them: in a clean clone, with the newest stable Rust,
+//! and as a user who cannot install packages.
 //!
 //! In: this checkout's last commit; root, which makes the system by debootstrap and enters it. Out: the counts of
 //! `cargo xtask test`, and a check that `cargo xtask profile` makes its picture. What is mounted there is gone when the
