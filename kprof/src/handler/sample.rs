@@ -134,7 +134,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
             ring.room()
         };
         let mut walk = self.walk(sink);
-        let facts = Facts(interrupts_off(at) as u8 | (if idle { Facts::IDLE } else { 0 }));
+        let facts = Facts(interrupts_off(at) as u8 | (if idle || task.idle && user { Facts::IDLE } else { 0 }));
         walk.sink.begin(&[0, ring.head(), number, timestamp::read(), task.id, pc]);
         if facts != Facts::NONE {
             walk.sink.push(Marker::Facts(facts).encode());

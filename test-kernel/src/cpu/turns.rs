@@ -11,8 +11,8 @@
 //!
 //! QEMU 8.1 and newer (`turns=shared`) divide the time to the next deadline by the number of CPUs, and give each of
 //! them that much in turn until the deadline is there: the CPUs that run share a round. So the timer is set to the sum
-//! of the turns. It must leave the sampler, which gets a share like all others, enough to handle its own interrupt: with
-//! less it would do nothing else.
+//! of the turns. It must leave the sampler, which gets a share like all others, enough to handle its own interrupt:
+//! with less it would do nothing else.
 //!
 //! A tick waits until all CPUs have handled the NMI of the tick before. The interval may be so short that a CPU had no
 //! turn that was long enough for this, because another timer ended it early or the stack took long to walk. Then the
