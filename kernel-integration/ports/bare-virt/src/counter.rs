@@ -17,7 +17,7 @@ pub const INTERRUPT: i64 = 13;
 
 global_asm!(
     r#"
-.section .boot, "awx", @progbits
+.section .boot.counter, "awx", @progbits
 .global set_counter
 // Machine mode, after the supervisor's `ecall` with the counter's value in a0. 96(sp) has the supervisor's t0. 0xb03 is
 // mhpmcounter3, 0x323 mhpmevent3.

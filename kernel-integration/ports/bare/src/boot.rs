@@ -2,9 +2,8 @@
 //! are mapped at 0, the first GiB also at the kernel's addresses. Sources: Xen's PVH boot ABI; Intel SDM volume 3A,
 //! 9.4.4 (start of CPUs).
 
-use core::arch::global_asm;
-
 use crate::machine;
+use core::arch::global_asm;
 use kprof_port::command::Start;
 use x86_64::instructions::port::Port;
 

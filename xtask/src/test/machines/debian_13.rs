@@ -55,10 +55,10 @@ pub fn run(install: Install, outcome: &mut Outcome) -> Result<()> {
         command.args(["--mount", "--propagation", "private", "sh", "-c", ENTER, "sh"]).arg(&system).args([USER, line]);
         command
     };
+    clone(&system)?;
     if let Err(why) = must_succeed(&mut enter("true")) {
         return Err(missing(format!("this machine does not let root enter another system: {why:#}")));
     }
-    clone(&system)?;
     let version = must_succeed(&mut enter("rustc --version && qemu-system-x86_64 --version"))?.text;
     eprintln!("in Debian 13:\n{version}");
     let profile = must_succeed(&mut enter("cargo xtask profile")).and_then(|done| {
