@@ -29,6 +29,7 @@ pub mod tally;
 pub mod timeline;
 pub mod tracks;
 pub mod watch;
+pub mod weighed;
 
 pub mod account;
 pub mod aliasing;

@@ -375,6 +375,9 @@ pub struct Profile {
     pub lines: u64,
     /// Bytes read.
     pub bytes: u64,
+    /// The rate, per second and CPU, of which each counted sample is a period, if there is one such rate. Samples that
+    /// were taken at a lower rate count several times ([`crate::weighed`]).
+    pub rate: Option<u64>,
     /// Why what is shown of this profile may be wrong, in sentences: every output that is shared has them.
     pub doubts: Vec<String>,
 }

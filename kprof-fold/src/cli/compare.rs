@@ -190,7 +190,7 @@ fn side(args: &args::Diff, files: &Files, images: &[ImageFile]) -> Result<Side, 
                     }
                 };
                 let code = loaded.exit_code(args.limits);
-                side.rates.extend(loaded.profile.rates(None));
+                side.rates.extend(loaded.profile.rate.map_or_else(|| loaded.profile.rates(None), |rate| [rate].into()));
                 side.doubts.extend(loaded.profile.doubts);
                 side.runs.push(loaded.folded);
                 side.symbols = Some(loaded.symbols);

@@ -24,14 +24,17 @@ use crate::fold::{Folded, Folder};
 use crate::output::folded;
 use crate::output::page::facts::name_of;
 use crate::problems::Problems;
-use crate::profile::{Profile, rates};
+use crate::profile::Profile;
+use crate::profile::rates::{self, Weights};
 use crate::read::consumer::Consumer;
 use crate::read::{self, Reading, Source};
 use crate::select::Select;
 use crate::stacks::Stacks;
 use crate::symbols::{Symbols, callers, stub};
 use crate::tally::{By, Tally};
-use crate::watch::Watched;
+use crate::watch::{Watch, Watched};
+use crate::weighed::Weighed;
+use std::collections::BTreeSet;
 
 /// Exit code: something in the input was skipped.
 pub const SKIPPED: u8 = 1;
@@ -108,7 +111,7 @@ pub fn open<C: Consumer>(
     input: &Input,
     choice: &Choice,
     output: Output,
-    consumer: impl FnOnce(&Select) -> C,
+    consumer: impl Fn(&Select) -> C,
 ) -> Result<Opened<C>, Error> {
     refuse_event(choice)?;
     open_any(input, choice, output, consumer)
@@ -122,7 +125,7 @@ pub fn open_any<C: Consumer>(
     input: &Input,
     choice: &Choice,
     output: Output,
-    consumer: impl FnOnce(&Select) -> C,
+    consumer: impl Fn(&Select) -> C,
 ) -> Result<Opened<C>, Error> {
     let talk = Talk { quiet: input.quiet };
     let rest = Rest::for_output(input, output)?;
@@ -143,15 +146,24 @@ pub fn open_any<C: Consumer>(
     symbols.merge_generics = choice.merge_generics;
     users::open(input, &rest, &mut symbols, &mut problems)?;
     let mut bar = Progress::new(&input.file, input.quiet);
-    let source = Source { file: &input.file, form: input.form, progress: &mut |bytes| bar.at(bytes) };
     let watch = users::watch(input, &rest)?;
-    let (mut reading, watch) = if watch.is_empty() {
-        (read::read(source, consumer(&select))?, watch)
-    } else {
-        let Reading { consumer: Watched { inner, watch }, profile, stacks, problems, form } =
-            read::read(source, Watched { inner: consumer(&select), watch })?;
-        (Reading { consumer: inner, profile, stacks, problems, form }, watch)
+    let (mut reading, mut watched) = read_watched(input, consumer(&select), watch.clone(), &mut bar)?;
+    // `script` prints each sample once, and events are not taken at a rate.
+    let rates = match (output, &choice.event) {
+        (Output::Script, _) | (_, Some(_)) => BTreeSet::new(),
+        _ => reading.profile.rates(select.between),
     };
+    let weights =
+        Weights::of(&reading.profile, select.between).filter(|_| rates.len() > 1 && can_be_read_again(&input.file));
+    reading.profile.rate = rates.first().copied().filter(|_| rates.len() == 1);
+    if let Some(weights) = &weights {
+        let weighed = Weighed::new(consumer(&select), weights.clone());
+        let again = read_watched(input, weighed, watch, &mut bar)?;
+        let Reading { consumer: Weighed { inner, .. }, profile, stacks, problems, form } = again.0;
+        (reading, watched) = (Reading { consumer: inner, profile, stacks, problems, form }, again.1);
+        weights.weigh(&mut reading.profile.gaps);
+        reading.profile.rate = Some(weights.highest);
+    }
     bar.end();
     problems.append(reading.problems);
     places::settle(&reading.profile, &mut reading.stacks);
@@ -177,7 +189,7 @@ pub fn open_any<C: Consumer>(
         Some(why) => say(&input.syms, &input.file, why)?,
         None => missing = stub::missing_function(&reading.stacks, &symbols),
     }
-    users::settle((input, &rest), &mut symbols, (&reading.stacks, &watch), talk, |file, task, why| {
+    users::settle((input, &rest), &mut symbols, (&reading.stacks, &watched), talk, |file, task, why| {
         say(file, &format!("{task} in {}", input.file), &why)?;
         doubt.get_or_insert(format!("{file}: {why}"));
         Ok(())
@@ -189,13 +201,18 @@ pub fn open_any<C: Consumer>(
         talk.say(format_args!("{}: {why}", input.file));
         doubts.push(why);
     }
-    let rates = reading.profile.rates(select.between);
     if rates.len() > 1 {
-        let why = format!(
-            "samples were taken at {} per second and CPU, and each counts the same, so shares are of samples and not \
-             of time: choose the time of one rate with --between",
-            rates::in_words(&rates)
-        );
+        let taken = format!("samples were taken at {} per second and CPU", rates::in_words(&rates));
+        let why = match &weights {
+            Some(Weights { highest, .. }) => format!(
+                "{taken}: each one counts as many times as there would have been samples at {highest}, so shares are \
+                 of time and there are more counts than samples"
+            ),
+            None => format!(
+                "{taken}, and each counts the same, so shares are of samples and not of time: give a file, which can be \
+                 read twice, or choose the time of one rate with --between"
+            ),
+        };
         talk.say(format_args!("{}: {why}", input.file));
         doubts.push(why);
     }
@@ -219,6 +236,27 @@ pub fn open_any<C: Consumer>(
         tsc_hz,
         style: rest.style,
     })
+}
+
+/// Whether a second pass over a file finds it again: a pipe has it only once.
+fn can_be_read_again(file: &str) -> bool {
+    file != "-" && std::fs::metadata(file).is_ok_and(|metadata| metadata.is_file())
+}
+
+/// Reads the file once. The samples of some tasks are watched, if any are.
+fn read_watched<C: Consumer>(
+    input: &Input,
+    consumer: C,
+    watch: Watch,
+    bar: &mut Progress,
+) -> Result<(Reading<C>, Watch), Error> {
+    let source = Source { file: &input.file, form: input.form, progress: &mut |bytes| bar.at(bytes) };
+    if watch.is_empty() {
+        return Ok((read::read(source, consumer)?, watch));
+    }
+    let Reading { consumer: Watched { inner, watch }, profile, stacks, problems, form } =
+        read::read(source, Watched { inner: consumer, watch })?;
+    Ok((Reading { consumer: inner, profile, stacks, problems, form }, watch))
 }
 
 /// Refuses events, for an output that only has a meaning for samples.

@@ -158,7 +158,8 @@ pub(super) fn tables(
 fn pprof(args: &Export) -> Result<u8, Error> {
     let mut opened = load::open(&args.input, &args.choice, Output::Other, |select| Timeline::new(select.clone()))?;
     let tsc_hz = clock(&opened, &args.input)?;
-    let rate_hz = opened.profile.boots.iter().find_map(|boot| boot.number(Fact::Hz));
+    let header_hz = || opened.profile.boots.iter().find_map(|boot| boot.number(Fact::Hz));
+    let rate_hz = opened.profile.rate.or_else(header_hz);
     let seconds = opened.consumer.clock(tsc_hz);
     let seconds = opened.consumer.events.iter().map(|event| seconds.seconds(event)).fold(0.0, f64::max);
     opened.consumer.events.sort_unstable_by_key(export::pprof::order);

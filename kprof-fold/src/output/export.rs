@@ -67,7 +67,7 @@ pub struct Input<'a> {
     pub tracks: &'a Tracks,
     /// Frames of each distinct stack.
     pub places: Places,
-    /// The time that a sample stands for: the period of the requested rate, otherwise the median of the times between
+    /// The time that a sample stands for: the period of the rate, otherwise the median of the times between
     /// two samples of a CPU.
     pub period_ns: u64,
     /// The name of the profile.
@@ -129,7 +129,8 @@ impl<'a> Input<'a> {
         (tsc_hz, name, kernel): (f64, &str, &str),
     ) -> Self {
         let places = Places::new(given, stacks, symbols, select.user);
-        let rate_hz = profile.boots.iter().find_map(|boot| boot.number(Fact::Hz)).filter(|hz| *hz > 0);
+        let header_hz = || profile.boots.iter().find_map(|boot| boot.number(Fact::Hz)).filter(|hz| *hz > 0);
+        let rate_hz = profile.rate.or_else(header_hz);
         let marks = marks(profile);
         let mut spans: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         let mut include = |boot: u32, from: u64, to: u64| {

@@ -35,7 +35,7 @@ fn profile() -> String {
              recorded={count} delivered={count}\n{samples}# end cpu={cpu} to={words} samples={count}\n"
         )
     };
-    let marks = names("# mark tsc=1e8480 name=boot%20done\n# setting tsc=2dc6c0 value=hz%20500\n");
+    let marks = names("# mark tsc=1e8480 name=boot%20done\n# setting tsc=2dc6c0 value=depth%2032\n");
     let head = "# kprof-profile 1\n# tsc-hz 1000000000\n# boot b\n# arch riscv64\n# hz 1000\n\
                 # build-id 00112233445566778899aabbccddeeff00112233\n";
     sealed(&format!("{head}{marks}{}{}", batch(1, 7, &samples), batch(2, 0, idle)))
@@ -199,7 +199,7 @@ fn perfetto_has_a_packet_for_each_sample_and_says_everything_else_once() {
     assert_eq!(times, (0..10).map(|at| at * 1_000_000).collect::<Vec<u64>>());
     let events: Vec<_> = packets.iter().filter_map(|packet| packet.track_event.clone()).collect();
     let named = |name: &str| events.iter().find(|event| event.name == name).expect("is there");
-    assert_eq!((named("boot done").r#type, named("hz 500").r#type, named("[lost]").r#type), (3, 3, 1));
+    assert_eq!((named("boot done").r#type, named("depth 32").r#type, named("[lost]").r#type), (3, 3, 1));
     assert_eq!(named("[lost]").debug_annotations[0].uint_value, Some(7));
 }
 

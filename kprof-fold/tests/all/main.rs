@@ -31,6 +31,7 @@ mod page;
 mod pictures;
 mod pprof;
 mod probes;
+mod rates;
 mod sealed;
 mod self_cost;
 mod slow;
