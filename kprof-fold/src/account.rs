@@ -15,6 +15,7 @@
 use crate::profile::{self, Counters, Profile, counted, named};
 use kprof_format::account::{self, IDENTITIES};
 use kprof_format::counter::Counter;
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// The account of one CPU.
@@ -140,6 +141,15 @@ impl fmt::Display for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.cpus.is_empty() {
             return write!(f, "account: the file has none (losses were not counted at the source)");
+        }
+        let boots: BTreeSet<usize> = self.cpus.iter().map(|cpu| cpu.boot).collect();
+        if boots.len() > 1 {
+            // Each boot has its own counters, which begin at 0.
+            for (at, boot) in boots.into_iter().enumerate() {
+                let cpus = self.cpus.iter().filter(|cpu| cpu.boot == boot).cloned().collect();
+                write!(f, "{}boot {}: {}", if at > 0 { "; " } else { "" }, boot + 1, Self { cpus })?;
+            }
+            return Ok(());
         }
         let (sum, lost) = (|counter| self.sum(counter), self.lost());
         let in_file: u64 = self.cpus.iter().map(|cpu| cpu.in_file).sum();

@@ -106,7 +106,7 @@ fn run(text: &str, of_hits: bool, change: fn(&mut Part)) -> (Run, diff::Run) {
     let mut problems = Problems::default();
     let symbols = Symbols::read("syms", nm.into_bytes(), std::io::empty(), &mut problems).expect("are symbols");
     let select = Select::default();
-    let source = Source { file: "profile", form: None, progress: &mut |_| {} };
+    let source = Source { file: "profile", form: None, boot: None, progress: &mut |_| {} };
     let reading = read::read_from(text.as_bytes(), source, EventTally::new(select.clone(), "p", By::None));
     let reading = reading.expect("is a profile");
     let mut point = Point::default();

@@ -16,7 +16,7 @@ pub const SYMS: &[u8] = b"ffffffff80001000 0000000000000100 T kmain\nffffffff800
 #[allow(dead_code)]
 pub fn fold(profile: &[u8], form: Option<Form>, symbols: &Symbols) {
     let select = Select { user: true, ..Select::default() };
-    let source = Source { file: "fuzz", form, progress: &mut |_| {} };
+    let source = Source { file: "fuzz", form, boot: None, progress: &mut |_| {} };
     let Ok(reading) = read::read_from(profile, source, Tally::new(select.clone(), By::Task)) else { return };
     let tally = &reading.consumer;
     let folder = Folder { symbols, stacks: &reading.stacks, select: &select, by: By::Task, groups: tally.groups() };

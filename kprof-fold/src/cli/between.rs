@@ -5,6 +5,7 @@
 //! them, `0x` and a TSC, the name of a mark, `start`, `end`.
 
 use super::args::Input;
+use super::boots;
 use crate::error::Error;
 use crate::profile::{Boot, Profile};
 use crate::read::hex::hex64;
@@ -21,11 +22,11 @@ pub fn resolve(input: &Input, from: &str, to: &str, tsc_hz: Option<f64>) -> Resu
             "--between reads the profile twice; give a file instead of standard input".to_owned(),
         ));
     }
-    let source = Source { file: &input.file, form: input.form, progress: &mut |_| {} };
+    let source = Source { file: &input.file, form: input.form, boot: boots::index(input)?, progress: &mut |_| {} };
     let profile = read::read(source, Nothing)?.profile;
     if profile.boots.len() > 1 {
         return Err(Error::Usage(format!(
-            "--between: {} holds {} boots; each has its own clock",
+            "--between: {} holds {} boots; each has its own clock: choose one with --boot",
             input.file,
             profile.boots.len()
         )));

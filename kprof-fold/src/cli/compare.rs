@@ -271,6 +271,7 @@ fn input(args: &args::Diff, file: &str, syms: &str, image: Vec<ImageFile>) -> In
         syms: syms.to_owned(),
         rest: Vec::new(),
         form: None,
+        boot: None,
         force: args.force,
         image,
         user_syms: Vec::new(),

@@ -96,7 +96,7 @@ fn findings(opened: &Opened<Tally>) -> Vec<String> {
             found.push(format!("wrong kernel image: {why}. Give the image that ran"));
         }
         cpus(boot, &mut found);
-        clock(boot, opened.tsc_hz, &mut found);
+        clock(boot, boot.tsc_hz().map(|hz| hz as f64).or(opened.tsc_hz), &mut found);
         found.extend(boot.lockups.iter().map(|lockup| {
             let sentence = lockups::sentence_with_function(lockup, &opened.symbols, opened.tsc_hz);
             format!("{sentence}; `kprof-fold lockups` has the stacks of all CPUs")

@@ -83,7 +83,7 @@ pub fn run(args: &Html) -> Result<u8, Error> {
 pub(super) fn old_input(args: &Html) -> Option<Input> {
     let file = args.compare.clone()?;
     let syms = args.compare_syms.clone().unwrap_or_else(|| args.input.syms.clone());
-    Some(Input { file, syms, ..args.input.clone() })
+    Some(Input { file, syms, boot: None, ..args.input.clone() })
 }
 
 fn open(input: &Input, args: &Html) -> Result<Opened<Timeline>, Error> {

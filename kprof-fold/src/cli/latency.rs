@@ -57,7 +57,7 @@ fn by_size(args: &Latency, format: TableFormat) -> Result<u8, Error> {
 
 /// Reads the profile, and returns the points that were asked for too.
 fn read_points<C: Consumer>(args: &Latency, consumer: C) -> Result<(Reading<C>, BTreeMap<String, Point>), Error> {
-    let mut reading = read::read(Source { file: &args.file, form: None, progress: &mut |_| {} }, consumer)?;
+    let mut reading = read::read(Source { file: &args.file, form: None, boot: None, progress: &mut |_| {} }, consumer)?;
     probe_names::rename(&args.file, args.syms.as_deref(), &mut reading.profile)?;
     super::talk::print(&reading.problems);
     let mut all = BTreeMap::<String, Point>::new();

@@ -5,6 +5,7 @@
 
 use super::args::{Beside, Choice, Input, Limits, Shown};
 use super::between;
+use super::boots;
 use super::compat::{Output, Rest, ScriptStyle};
 use super::event;
 use super::images;
@@ -147,7 +148,8 @@ pub fn open_any<C: Consumer>(
     users::open(input, &rest, &mut symbols, &mut problems)?;
     let mut bar = Progress::new(&input.file, input.quiet);
     let watch = users::watch(input, &rest)?;
-    let (mut reading, mut watched) = read_watched(input, consumer(&select), watch.clone(), &mut bar)?;
+    let boot = boots::index(input)?;
+    let (mut reading, mut watched) = read_watched((input, boot), consumer(&select), watch.clone(), &mut bar)?;
     // `script` prints each sample once, and events are not taken at a rate.
     let rates = match (output, &choice.event) {
         (Output::Script, _) | (_, Some(_)) => BTreeSet::new(),
@@ -158,7 +160,7 @@ pub fn open_any<C: Consumer>(
     reading.profile.rate = rates.first().copied().filter(|_| rates.len() == 1);
     if let Some(weights) = &weights {
         let weighed = Weighed::new(consumer(&select), weights.clone());
-        let again = read_watched(input, weighed, watch, &mut bar)?;
+        let again = read_watched((input, boot), weighed, watch, &mut bar)?;
         let Reading { consumer: Weighed { inner, .. }, profile, stacks, problems, form } = again.0;
         (reading, watched) = (Reading { consumer: inner, profile, stacks, problems, form }, again.1);
         weights.weigh(&mut reading.profile.gaps);
@@ -197,7 +199,8 @@ pub fn open_any<C: Consumer>(
     if let (Some(why), true) = (&missing, input.strict && !input.force) {
         return Err(Error::unusable(&input.file, format!("{why}. Record it again, or give --force")));
     }
-    for why in missing.into_iter().chain(callers::undecided(&reading.stacks, &symbols)) {
+    let undecided = callers::undecided(&reading.stacks, &symbols);
+    for why in missing.into_iter().chain(undecided).chain(boots::doubt(&reading.profile)) {
         talk.say(format_args!("{}: {why}", input.file));
         doubts.push(why);
     }
@@ -245,12 +248,12 @@ fn can_be_read_again(file: &str) -> bool {
 
 /// Reads the file once. The samples of some tasks are watched, if any are.
 fn read_watched<C: Consumer>(
-    input: &Input,
+    (input, boot): (&Input, Option<usize>),
     consumer: C,
     watch: Watch,
     bar: &mut Progress,
 ) -> Result<(Reading<C>, Watch), Error> {
-    let source = Source { file: &input.file, form: input.form, progress: &mut |bytes| bar.at(bytes) };
+    let source = Source { file: &input.file, form: input.form, boot, progress: &mut |bytes| bar.at(bytes) };
     if watch.is_empty() {
         return Ok((read::read(source, consumer)?, watch));
     }

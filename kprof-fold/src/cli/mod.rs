@@ -5,6 +5,7 @@
 
 pub mod args;
 pub mod between;
+pub mod boots;
 pub mod causes;
 pub mod compare;
 pub mod compat;

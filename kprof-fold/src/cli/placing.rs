@@ -86,7 +86,9 @@ pub fn place_symbols(
         let Err(why) = fits(profile, boot, symbols) else { continue };
         let text = format!("does not belong to {file}: {why}");
         if !force {
-            return Err(Error::unusable(syms, format!("{text}. Give the symbols of that build, or --force")));
+            let other = if profile.boots.len() > 1 { ", choose another boot with --boot" } else { "" };
+            let todo = format!("Give the symbols of that build{other}, or --force");
+            return Err(Error::unusable(syms, format!("{text}. {todo}")));
         }
         talk.say(format_args!("{syms}: {text}; folded all the same (--force)"));
     }

@@ -91,7 +91,8 @@ pub fn in_file<'a>(input: &Input, name: &'a str) -> Result<Cow<'a, str>, Error> 
         let todo = "give a file instead of standard input, or the name with the address, as info shows it";
         return Err(Error::Usage(format!("--event {name} reads the profile and the symbols twice; {todo}")));
     }
-    let source = Source { file: &input.file, form: input.form, progress: &mut |_| {} };
+    let source =
+        Source { file: &input.file, form: input.form, boot: super::boots::index(input)?, progress: &mut |_| {} };
     let profile = read::read(source, Nothing)?.profile;
     let mut symbols = Symbols::open_with(&input.syms, input.debug_file.as_deref(), &mut Problems::default())?;
     placing::place_symbols((&input.file, &input.syms, input.force), &profile, &mut symbols, Talk { quiet: true })?;

@@ -5,6 +5,7 @@
 //! samples of each CPU.
 
 use super::args::{Annotate, Choice, Export, Heatmap, Info, Input, Script, TableFormat, Viewer};
+use super::boots;
 use super::compat::{Output, Rest};
 use super::event;
 use super::event_export;
@@ -55,7 +56,7 @@ pub fn info(args: &Info) -> Result<u8, Error> {
     let output = args.output.as_deref();
     let format = TableFormat::of(args.format, output)?;
     let tsc_hz = args.ghz.as_deref().map(values::ghz).transpose().map_err(Error::Usage)?;
-    let source = Source { file: &args.file, form: args.form, progress: &mut |_| {} };
+    let source = Source { file: &args.file, form: args.form, boot: None, progress: &mut |_| {} };
     let mut reading = read::read(source, Overview::default())?;
     probe_names::rename(&args.file, args.syms.as_deref(), &mut reading.profile)?;
     super::talk::print(&reading.problems);
@@ -284,5 +285,11 @@ pub(super) fn clock<C>(opened: &Opened<C>, input: &Input) -> Result<f64, Error> 
             input.file
         ))
     };
+    if boots::have_several_clocks(&opened.profile) {
+        return Err(Error::Usage(format!(
+            "{}: its boots have different clocks, so their times cannot be shown together: choose one boot with --boot",
+            input.file
+        )));
+    }
     opened.tsc_hz.ok_or_else(missing)
 }

@@ -24,7 +24,8 @@ use std::collections::BTreeMap;
 pub fn run(args: &Waits) -> Result<u8, Error> {
     let output = args.output.as_deref();
     let format = TableFormat::of(args.format, output)?;
-    let reading = read::read(Source { file: &args.file, form: None, progress: &mut |_| {} }, Overview::default())?;
+    let reading =
+        read::read(Source { file: &args.file, form: None, boot: None, progress: &mut |_| {} }, Overview::default())?;
     super::talk::print(&reading.problems);
     let mut all = BTreeMap::<String, (u64, TaskTimes)>::new();
     for ((_, name), times) in reading.profile.boots.iter().flat_map(|boot| &boot.task_times) {

@@ -81,7 +81,7 @@ pub fn text(
                 seen.kernel(),
                 seen.idle()
             );
-            if let Some(hz) = tsc_hz.filter(|_| span > 0) {
+            if let Some(hz) = boot.tsc_hz().map(|hz| hz as f64).or(tsc_hz).filter(|_| span > 0) {
                 let seconds = span as f64 / hz;
                 let _ = write!(text, "; {seconds:.3} s, {:.1} samples/s", (seen.samples() - 1) as f64 / seconds);
                 // There are more ticks than samples, because filtered ticks were sent too.

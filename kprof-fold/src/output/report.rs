@@ -254,12 +254,17 @@ fn cpus(input: Input<'_>, text: &mut String) {
     ];
     // Only a profile of user code alone has filtered kernel ticks.
     let is_shown = |column: &Counter| *column != Counter::Kernel || account.sum(*column) > 0;
-    let _ = write!(text, "\nCPU ");
-    for column in columns.into_iter().filter(is_shown) {
-        let _ = write!(text, " {:>10}", column.name());
-    }
-    let _ = writeln!(text, " {:>10} {:>10}  account", "lost", "in file");
+    let has_boots = account.cpus.iter().any(|cpu| cpu.boot != account.cpus[0].boot);
+    let mut boot = None;
     for cpu in &account.cpus {
+        if boot.replace(cpu.boot) != Some(cpu.boot) {
+            let heading = if has_boots { format!("Boot {}\n", cpu.boot + 1) } else { String::new() };
+            let _ = write!(text, "\n{heading}CPU ");
+            for column in columns.into_iter().filter(is_shown) {
+                let _ = write!(text, " {:>10}", column.name());
+            }
+            let _ = writeln!(text, " {:>10} {:>10}  account", "lost", "in file");
+        }
         let _ = write!(text, "{:<4}", cpu.cpu);
         for column in columns.into_iter().filter(is_shown) {
             let count = cpu.find(column).map_or_else(|| "-".to_owned(), |count| count.to_string());

@@ -57,7 +57,7 @@ impl<C: Consumer> Ingest<C> {
         }
         self.check_era();
         let (stack, traits) = self.stacks.of_words(&words);
-        self.consumer.event(&Recorded { boot: self.boot, event, task, stack, traits });
+        self.consumer.event(&Recorded { boot: self.shown_boot(), event, task, stack, traits });
         Some(())
     }
 }

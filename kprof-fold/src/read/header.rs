@@ -173,6 +173,12 @@ impl<C: Consumer> Ingest<C> {
             self.profile.gaps.extend(late);
         }
         self.count_missing();
+        if let Some(only) = self.only {
+            let chosen = self.profile.boots.drain(..).enumerate().filter(|(boot, _)| *boot == only);
+            self.profile.boots = chosen.map(|(_, boot)| boot).collect();
+            self.profile.gaps.retain(|gap| gap.boot == only);
+            self.profile.gaps.iter_mut().for_each(|gap| gap.boot = 0);
+        }
         self.profile.boots.iter_mut().for_each(Boot::raise_low_code);
         self.profile.lines = self.line;
     }
@@ -230,7 +236,8 @@ impl<C: Consumer> Ingest<C> {
         self.begins.iter_mut().filter(|begin| begin.0 == newest).for_each(|begin| begin.0 = known);
         if self.relocation == newest {
             self.relocation = known;
-            self.stacks.begin_era(known, self.profile.boots[known].low_text());
+            let shown = self.shown_boot();
+            self.stacks.begin_era(shown, self.profile.boots[known].low_text());
         }
     }
 
@@ -239,6 +246,10 @@ impl<C: Consumer> Ingest<C> {
         self.unended(cpu, Some(positions.0));
         self.end_free();
         self.is_in_header = false;
+        if self.is_left_out() {
+            self.region = Region::Repeated;
+            return;
+        }
         let (has_cr, is_text) = (self.has_cr, self.is_text);
         let boot = self.present_boot();
         // Names and marks of the meta stream may be repeated without harm, so its positions are not kept.

@@ -48,6 +48,8 @@ pub struct Ingest<C> {
     pub(super) problems: Problems,
     pub(super) stacks: Stacks,
     pub(super) boot: usize,
+    /// The only boot that is read, if one was chosen: nothing of the others counts.
+    pub(super) only: Option<usize>,
     /// The boot to whose code the addresses of the stacks belong; [`usize::MAX`] before the first sample.
     pub(super) relocation: usize,
     pub(super) region: Region,
@@ -75,7 +77,7 @@ pub struct Ingest<C> {
 
 impl<C: Consumer> Ingest<C> {
     /// A new state at the beginning of the file named `file`.
-    pub fn new(file: &str, form: Form, consumer: C) -> Self {
+    pub fn new(file: &str, form: Form, only: Option<usize>, consumer: C) -> Self {
         let fields = if form == Form::RedoxCpuFirst { Fields::CpuFirst } else { Fields::TaskFirst };
         let encoding = if form == Form::Binary { Encoding::Words } else { Encoding::Hex };
         Self {
@@ -85,6 +87,7 @@ impl<C: Consumer> Ingest<C> {
             problems: Problems::default(),
             stacks: Stacks::new(encoding),
             boot: 0,
+            only,
             relocation: usize::MAX,
             region: Region::Free,
             line: 0,
@@ -115,10 +118,12 @@ impl<C: Consumer> Ingest<C> {
             self.metadata(line);
             return;
         }
+        let is_left_out = self.is_left_out();
         match &mut self.region {
             Region::Batch(open) if open.events.is_some() => return open.hold_event(self.line, line),
             Region::Repeated | Region::Damaged => return,
             Region::Free if self.only_batches => return self.stray_line(),
+            Region::Free if is_left_out => return,
             Region::Free | Region::Batch(_) => {}
         }
         let result = match self.fields {
@@ -132,7 +137,7 @@ impl<C: Consumer> Ingest<C> {
 
     /// Reads one sample of a binary chunk. Its stack is innermost first.
     pub(super) fn binary(&mut self, task: &[u8], cpu: u32, tsc: u64, words: &[u64]) {
-        if matches!(self.region, Region::Repeated | Region::Damaged) {
+        if matches!(self.region, Region::Repeated | Region::Damaged) || self.is_left_out() {
             return;
         }
         self.check_era();
@@ -201,11 +206,23 @@ impl<C: Consumer> Ingest<C> {
         self.sum(&block[summed..lines.taken()]);
     }
 
+    /// Whether another boot than the present one was chosen.
+    #[inline]
+    pub(super) fn is_left_out(&self) -> bool {
+        self.only.is_some_and(|only| only != self.boot)
+    }
+
+    /// The number of the present boot among those that are read.
+    #[inline]
+    pub(super) fn shown_boot(&self) -> usize {
+        if self.only.is_some() { 0 } else { self.boot }
+    }
+
     /// Whether a sample line counts in the present part of the file.
     fn takes_samples(&self) -> bool {
         match &self.region {
             Region::Batch(open) => open.events.is_none(),
-            Region::Free => !self.only_batches,
+            Region::Free => !self.only_batches && !self.is_left_out(),
             Region::Repeated | Region::Damaged => false,
         }
     }
@@ -290,7 +307,7 @@ impl<C: Consumer> Ingest<C> {
         let boots = &self.profile.boots;
         let place = |boot: usize| boots.get(boot).map(|boot| (boot.fact(Fact::Load), boot.low_text(), &boot.images));
         if place(self.boot) != place(self.relocation) {
-            self.stacks.begin_era(self.boot, boots.get(self.boot).and_then(Boot::low_text));
+            self.stacks.begin_era(self.shown_boot(), boots.get(self.boot).and_then(Boot::low_text));
         }
         self.relocation = self.boot;
     }
@@ -322,7 +339,7 @@ impl<C: Consumer> Ingest<C> {
                 None => self.first_on_cpu(cpu, tsc, traits),
             },
         }
-        self.consumer.sample(&Sample { boot: self.boot, task, cpu, tsc, stack, traits });
+        self.consumer.sample(&Sample { boot: self.shown_boot(), task, cpu, tsc, stack, traits });
     }
 
     /// Counts a sample in the open batch if its CPU is not known to be that of the batch. Returns whether the sample

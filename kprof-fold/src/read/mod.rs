@@ -56,6 +56,8 @@ pub struct Source<'a> {
     pub file: &'a str,
     /// The form, if the user has given it.
     pub form: Option<Form>,
+    /// The index of the only boot that is read; `None` reads all.
+    pub boot: Option<usize>,
     /// Called once per block with the number of bytes read so far.
     pub progress: &'a mut dyn FnMut(u64),
 }
@@ -94,7 +96,7 @@ pub fn read_from<C: Consumer>(mut reader: impl Read, source: Source<'_>, consume
     if head.is_empty() {
         return Err(Error::unusable(source.file, "is empty: no header, no samples. Did the recording run?"));
     }
-    let mut ingest = Ingest::new(source.file, form, consumer);
+    let mut ingest = Ingest::new(source.file, form, source.boot, consumer);
     let bytes = match form {
         Form::Binary => binary::read(&mut ingest, head, reader, source.progress).map_err(failed)?,
         _ => {

@@ -58,7 +58,7 @@ fn pieces() -> Vec<String> {
 }
 
 fn parse(text: &str) -> (Profile, Problems) {
-    let source = Source { file: "profile", form: None, progress: &mut |_| {} };
+    let source = Source { file: "profile", form: None, boot: None, progress: &mut |_| {} };
     let tally = Tally::new(Select::default(), By::None);
     let reading = read::read_from(text.as_bytes(), source, tally).expect("is a profile");
     let counted: u64 = reading.consumer.counts().iter().map(|count| count.samples).sum();

@@ -32,7 +32,7 @@ impl Consumer for Tscs {
 }
 
 fn counted(file: &[u8]) -> (Vec<u64>, Profile, Problems) {
-    let source = Source { file: "profile", form: None, progress: &mut |_| {} };
+    let source = Source { file: "profile", form: None, boot: None, progress: &mut |_| {} };
     let mut reading = read::read_from(file, source, Tscs::default()).expect("the header is whole");
     reading.consumer.commit();
     assert_eq!(reading.consumer.counted.len() as u64, reading.profile.samples());

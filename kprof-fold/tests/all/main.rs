@@ -10,6 +10,7 @@
 mod aliasing;
 mod annotate;
 mod arguments;
+mod boots;
 mod compressed;
 mod control;
 mod damage;

@@ -28,7 +28,7 @@ impl Read for Pieces<'_> {
 /// The folded text of the library; `None` if the library refuses the input.
 fn fast(profile: &[u8], syms: &[u8], piece: usize) -> Option<String> {
     let symbols = Symbols::read("syms", syms.to_vec(), std::io::empty(), &mut Problems::default()).ok()?;
-    let source = Source { file: "profile", form: None, progress: &mut |_| {} };
+    let source = Source { file: "profile", form: None, boot: None, progress: &mut |_| {} };
     let select = Select::default();
     let reading = read::read_from(Pieces(profile, piece), source, Tally::new(select.clone(), By::None)).ok()?;
     let folder = Folder { symbols: &symbols, stacks: &reading.stacks, select: &select, by: By::None, groups: &[] };

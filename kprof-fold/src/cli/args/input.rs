@@ -1,5 +1,6 @@
 //! Arguments that say what to read, and what gives an exit code other than 0. Stage: command line.
 
+use crate::cli::boots::Chosen;
 use crate::cli::values::ImageFile;
 use crate::read::form::Form;
 use clap::Args;
@@ -32,6 +33,9 @@ pub struct Input {
     /// The form of FILE, where it is not recognised: kprof, binary, serial, redox (0.2), redox-0.1
     #[arg(long, value_name = "FORM", hide_possible_values = true)]
     pub form: Option<Form>,
+    /// Only this boot of a file with several: its number as `info` shows it, or `last`
+    #[arg(long, value_name = "N|last")]
+    pub boot: Option<Chosen>,
     /// Symbols of a program or module that the profile names: an ELF file, or what nm prints; may be repeated
     #[arg(long, value_name = "NAME=FILE", value_parser = crate::cli::values::image)]
     pub image: Vec<ImageFile>,

@@ -37,6 +37,7 @@ pub fn document(
 }
 
 fn boot_json(boot: &Boot, tsc_hz: Option<f64>) -> Value {
+    let tsc_hz = boot.tsc_hz().map(|hz| hz as f64).or(tsc_hz);
     let mark = |mark: &Mark| json!({ "name": String::from_utf8_lossy(&mark.name), "tsc": mark.tsc });
     let lockup = |lockup: &Lockup| {
         let Lockup { cpu, kind, reason, from, tsc, .. } = lockup;
