@@ -7,13 +7,15 @@
 use super::UNKNOWN;
 use super::cfi::Cfi;
 use super::debug_file;
+use super::library::is_library;
 use super::name::{frame_name, is_label};
 use super::table::Table;
 use crate::error::Error;
 use crate::problems::{Kind, Problems};
-use gimli::{EndianArcSlice, RunTimeEndian};
+use gimli::{EndianArcSlice, Reader as _, RunTimeEndian};
 use object::{
-    Architecture, Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionFlags, SegmentFlags, SymbolKind,
+    Architecture, Object, ObjectKind, ObjectSection, ObjectSegment, ObjectSymbol, SectionFlags, SegmentFlags,
+    SymbolKind,
 };
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -40,6 +42,8 @@ pub struct Inlined {
     pub name: Option<String>,
     /// The source line in this function.
     pub location: Option<Location>,
+    /// Whether it is an inlined function of a library ([`super::library`]).
+    pub is_library: bool,
 }
 
 /// An image with its DWARF.
@@ -73,6 +77,11 @@ pub fn read(file: &str, data: Vec<u8>, debug: Option<&str>, problems: &mut Probl
     let image =
         object::File::parse(&*data).map_err(|error| unusable(format!("is no ELF file that can be read: {error}")))?;
     let is_complete = image.section_by_name(".debug_info").is_some() && image.symbols().next().is_some();
+    if image.kind() == ObjectKind::Relocatable {
+        let todo = "give the file that the linker made, or the symbols at the addresses where they ran, as \
+                    /proc/kallsyms has them";
+        return Err(unusable(format!("is a relocatable file (.o, .ko), whose sections have no addresses yet; {todo}")));
+    }
     let found = match debug {
         None if is_complete => debug_file::Found::default(),
         _ => debug_file::find(file, &image, debug)?,
@@ -87,16 +96,19 @@ pub fn read(file: &str, data: Vec<u8>, debug: Option<&str>, problems: &mut Probl
     if table.is_empty() {
         let todo = missing.map_or_else(
             || "give the kernel as the linker made it".to_owned(),
-            |name| format!("its symbols are in {name}, which is not beside it; give it with --debug-file"),
+            |missing| match &missing.other {
+                None => {
+                    format!("its symbols are in {}, which is not beside it; give it with --debug-file", missing.name)
+                }
+                Some(_) => format!("{}; give the right one with --debug-file", missing.in_words()),
+            },
         );
         return Err(unusable(format!("has no code symbols (stripped?); {todo}")));
     }
-    if let Some(name) = missing {
-        problems.add(Kind::Note, || {
-            format!(
-                "{file}: no lines and no inlined frames: its debug file {name} is not found; give it with --debug-file"
-            )
-        });
+    if let Some(missing) = missing {
+        let why = missing.in_words();
+        problems
+            .add(Kind::Note, || format!("{file}: no lines and no inlined frames: {why}; give it with --debug-file"));
     }
     let endian = if image.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
     let damage = Cell::new(None);
@@ -180,7 +192,7 @@ fn inlined_name(raw: Option<&str>) -> String {
     raw.map_or_else(|| UNKNOWN.to_owned(), |raw| frame_name(raw.as_bytes()).into_owned())
 }
 
-fn is_executable(flags: SectionFlags) -> bool {
+pub(super) fn is_executable(flags: SectionFlags) -> bool {
     matches!(flags, SectionFlags::Elf { sh_flags, .. } if sh_flags.0 & object::elf::SHF_EXECINSTR.0 != 0)
 }
 
@@ -218,12 +230,23 @@ impl Elf {
             let location = frame
                 .location
                 .and_then(|place| Some(Location { file: place.file?.to_owned(), line: place.line.unwrap_or(0) }));
-            frames.push(Inlined { name: Some(inlined_name(raw.as_deref())), location });
+            let name = inlined_name(raw.as_deref());
+            let file = location.as_ref().map(|place: &Location| &place.file[..]);
+            let is_library = is_library(&name, file, || self.unit_source(address));
+            frames.push(Inlined { name: Some(name), location, is_library });
         }
         if let Some(outermost) = frames.last_mut() {
-            outermost.name = None;
+            (outermost.name, outermost.is_library) = (None, false);
         }
         frames
+    }
+
+    /// The source file of the compilation unit that an address is in, with the compilation directory.
+    fn unit_source(&self, address: u64) -> Option<String> {
+        let unit = self.dwarf.find_dwarf_and_unit(address).skip_all_loads()?;
+        let text = |part: &Option<Reader>| part.as_ref().and_then(|part| Some(part.to_string().ok()?.into_owned()));
+        let (folder, name) = (text(&unit.comp_dir).unwrap_or_default(), text(&unit.name)?);
+        Some(if name.starts_with('/') { name } else { format!("{folder}/{name}") })
     }
 
     /// The code from an address of the file on.

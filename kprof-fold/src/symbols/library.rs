@@ -9,27 +9,33 @@
 const STANDARD: [&str; 5] = ["alloc", "compiler_builtins", "core", "std", "__rustc"];
 
 /// Parts of the paths of source files that are not the kernel's own: the standard library as it was compiled by Rust's
-/// developers, by a distribution or with `-Z build-std`, then what cargo downloads, then what `cargo vendor` copies.
-const FETCHED: [&str; 7] = [
-    "/rustc/",
-    "/rust/deps/",
-    "/rustlib/src/rust/library/",
-    "/library/core/src/",
-    "/registry/src/",
-    "/git/checkouts/",
-    "/vendor/",
-];
+/// developers, by a distribution or with `-Z build-std`, then what cargo downloads.
+const FETCHED: [&str; 6] =
+    ["/rustc/", "/rust/deps/", "/rustlib/src/rust/library/", "/library/core/src/", "/registry/src/", "/git/checkouts/"];
 
-/// Whether a function is library code. `file` is the source file of its code, if it is known.
-pub fn is_library(name: &str, file: Option<&str>) -> bool {
+/// Where `cargo vendor` copies packages.
+const VENDOR: &str = "/vendor/";
+
+/// Whether a function is library code. `file` is the source file of its code, if it is known. `unit` gives the source
+/// file, with the compilation directory, of the unit that the code is in: a kernel may itself be in a folder `vendor`,
+/// so code in such a folder is library code only in units of something else.
+pub fn is_library(name: &str, file: Option<&str>, unit: impl FnOnce() -> Option<String>) -> bool {
     let (crates, is_implementation) = crates(name);
     let is_standard = |name: &&str| STANDARD.contains(name);
     // Only the standard library can implement its own traits for its own and the built-in types.
     if crates.iter().all(is_standard) && (is_implementation || !crates.is_empty()) {
         return true;
     }
-    let is_fetched = |file: &str| FETCHED.iter().any(|part| file.contains(part));
-    file.is_some_and(is_fetched)
+    let Some(file) = file else { return false };
+    let is_vendored = || vendored(file).is_some_and(|package| vendored(&unit().unwrap_or_default()) != Some(package));
+    FETCHED.iter().any(|part| file.contains(part)) || is_vendored()
+}
+
+/// The folder that `cargo vendor` has made for a package, if the file is in one.
+fn vendored(file: &str) -> Option<&str> {
+    let package = file.rfind(VENDOR)? + VENDOR.len();
+    let length = file[package..].find('/')?;
+    Some(&file[..package + length])
 }
 
 /// The crates that a function's name begins with, and whether the function is in an implementation (`impl`): `<A as
@@ -110,8 +116,17 @@ mod tests {
             ("", false),
             ("<", true),
         ] {
-            assert_eq!(is_library(name, None), is, "{name}");
+            assert_eq!(is_library(name, None, || None), is, "{name}");
         }
+    }
+
+    #[test]
+    fn a_kernel_in_a_folder_named_vendor_is_no_library() {
+        let is = |file, unit: &str| is_library("map_pages", Some(file), || Some(unit.to_owned()));
+        assert!(!is("/src/vendor/kernel/src/mm.c", "/src/vendor/kernel/src/main.c"));
+        assert!(is("/src/vendor/lock/src/lib.rs", "/src/vendor/kernel/src/main.rs"));
+        assert!(is("/src/vendor/kernel/vendor/lock/src/lib.rs", "/src/vendor/kernel/src/main.rs/@/kernel.1"));
+        assert!(is("/src/vendor/lock/src/lib.rs", "/src/kernel/main.rs"));
     }
 
     #[test]
@@ -128,7 +143,7 @@ mod tests {
             // A macro of the standard library can put its own lines into a function of the kernel.
             ("core::fmt::write", "/home/a/kernel/src/mm.rs", true),
         ] {
-            assert_eq!(is_library(name, Some(file)), is, "{name} {file}");
+            assert_eq!(is_library(name, Some(file), || None), is, "{name} {file}");
         }
     }
 }

@@ -291,7 +291,7 @@ impl Symbols {
             Some(number) => self.function(number),
             None => return frame(UNKNOWN),
         };
-        for Inlined { name, location } in self.inlined(address) {
+        for Inlined { name, location, .. } in self.inlined(address) {
             let mark = if name.is_some() { INLINED } else { "" };
             let name = name.as_deref().map(|name| self.shown(name));
             let name = name.as_deref().unwrap_or(&function);
@@ -319,14 +319,11 @@ impl Symbols {
         let Self { elf, slide, .. } = self.at(address);
         let mut frames = elf.as_ref().map(|elf| elf.frames(address.wrapping_sub(*slide))).unwrap_or_default();
         if frames.is_empty() {
-            frames.push(Inlined { name: None, location: None });
+            frames.push(Inlined { name: None, location: None, is_library: false });
         }
         match self.inlines {
             Inlines::All => {}
-            Inlines::Own => frames.retain(|frame| {
-                let file = frame.location.as_ref().map(|place| &place.file[..]);
-                !frame.name.as_deref().is_some_and(|name| library::is_library(name, file))
-            }),
+            Inlines::Own => frames.retain(|frame| !frame.is_library),
             Inlines::None => drop(frames.drain(..frames.len() - 1)),
         }
         frames

@@ -39,6 +39,14 @@ pub fn read(file: &str, head: Vec<u8>, reader: impl Read, problems: &mut Problem
         let todo = "print them with `nm -CS KERNEL > syms.txt`, from a kernel that is not stripped, or give the ELF file itself";
         return Err(Error::unusable(file, format!("no code symbol (type t, T, w or W) in {number} lines; {todo}")));
     }
+    if let Some(both) = table.at_zero() {
+        let [one, other] = both.map(|name| String::from_utf8_lossy(name).into_owned());
+        let todo = "give the symbols at the addresses where they ran, as /proc/kallsyms has them";
+        return Err(Error::unusable(
+            file,
+            format!("{one} and {other} both begin at 0, so it lists a relocatable file (.o, .ko); {todo}"),
+        ));
+    }
     Ok(table)
 }
 

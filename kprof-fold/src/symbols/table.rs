@@ -8,7 +8,7 @@
 //! function that has a size it is a label of an assembler, to which no address belongs.
 
 /// A symbol as in the file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Symbol {
     /// First address.
     pub start: u64,
@@ -31,6 +31,8 @@ pub struct Table {
     /// Symbols without a size within functions that have one.
     labels: Vec<Symbol>,
     names: Vec<u8>,
+    /// Two functions of different sizes that both begin at address 0, as in a list of a file that is not linked.
+    at_zero: Option<[Symbol; 2]>,
 }
 
 /// A symbol without a size is taken to end after so many bytes, because such a long function is rare.
@@ -61,6 +63,11 @@ impl Table {
                 let then = || sized_first.then(b.global.cmp(&a.global)).then_with(|| name(a).cmp(name(b)));
                 a.start.cmp(&b.start).then_with(|| then().then(a.size.cmp(&b.size)))
             });
+            let at_zero =
+                || self.symbols.iter().take_while(|symbol| symbol.start == 0).filter(|symbol| symbol.size > 0);
+            let first = at_zero().next().copied();
+            let other = first.and_then(|first| at_zero().find(|symbol| symbol.size != first.size).copied());
+            self.at_zero = first.zip(other).map(|(first, other)| [first, other]);
             self.symbols.dedup_by_key(|symbol| symbol.start);
         }
         // Where the last symbol with a size ends. An earlier one that reaches further is no function.
@@ -79,6 +86,12 @@ impl Table {
     #[inline]
     pub fn find(&self, address: u64) -> Option<usize> {
         self.nearest(address).filter(|number| address - self.get(*number).start < self.get(*number).reach)
+    }
+
+    /// The names of two different functions that both begin at address 0: the list is of a file whose sections have no
+    /// addresses yet.
+    pub fn at_zero(&self) -> Option<[&[u8]; 2]> {
+        self.at_zero.as_ref().map(|both| [self.name_of(&both[0]), self.name_of(&both[1])])
     }
 
     /// The number of the symbol with the greatest start that is not above `address`.

@@ -187,7 +187,7 @@ impl Places {
                 let image = self.image(address, symbols);
                 let inlined = symbols.inlined(address);
                 let depths = (0..inlined.len() as u32).rev();
-                for (Inlined { name, location }, depth) in inlined.into_iter().zip(depths) {
+                for (Inlined { name, location, .. }, depth) in inlined.into_iter().zip(depths) {
                     let own = name.as_deref().map(|name| symbols.shown(name).into_owned());
                     let function = own.as_deref().map_or(function, |name| self.names.named(name));
                     let shown = self.shown(function, own.is_some(), location.as_ref().filter(|_| symbols.with_lines));

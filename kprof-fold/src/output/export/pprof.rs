@@ -222,7 +222,7 @@ impl<'a> Made<'a> {
         };
         let function = self.symbols.function(number);
         let frames = self.symbols.inlined(address);
-        let line = frames.iter().map(|Inlined { name, location }| {
+        let line = frames.iter().map(|Inlined { name, location, .. }| {
             let name = name.as_deref().map(|name| self.symbols.shown(name));
             let name = name.as_deref().unwrap_or(&function);
             let (file, line) = location.as_ref().map_or(("", 0), |place| (&place.file[..], i64::from(place.line)));

@@ -10,7 +10,6 @@ use crate::output::annotate::code;
 use crate::stacks::{StackId, Stacks};
 use crate::state::State;
 use crate::symbols::elf::{Inlined, Location};
-use crate::symbols::library::is_library;
 use crate::symbols::name::clean;
 use crate::symbols::{INLINED, Symbols, UNKNOWN};
 use kprof_format::marker::Marker;
@@ -96,14 +95,11 @@ impl Finder<'_> {
         self.by_address.entry(address).or_insert_with(|| {
             let Some(number) = symbols.find(address) else { return vec![(UNKNOWN.to_owned(), 0, None)] };
             let function = symbols.function(number);
-            let frame = |Inlined { name, location }: Inlined| {
-                let file = location.as_ref().map(|place| &place.file[..]);
-                match name {
-                    None => (clean(&function).into_owned(), 0, location),
-                    Some(name) => {
-                        let library = if is_library(&name, file) { bit::LIBRARY } else { 0 };
-                        (clean(&symbols.shown(&name)).into_owned(), bit::INLINED | library, location)
-                    }
+            let frame = |Inlined { name, location, is_library }: Inlined| match name {
+                None => (clean(&function).into_owned(), 0, location),
+                Some(name) => {
+                    let library = if is_library { bit::LIBRARY } else { 0 };
+                    (clean(&symbols.shown(&name)).into_owned(), bit::INLINED | library, location)
                 }
             };
             symbols.inlined(address).into_iter().map(frame).collect()
