@@ -41,11 +41,14 @@ pub struct Seen {
     kinds: [u64; 4],
     /// Smallest and largest TSC. Without samples the first is greater than the second.
     tsc: (u64, u64),
+    /// The TSC of the newest sample, and whether any sample has a smaller TSC than the one before it.
+    newest: u64,
+    went_back: bool,
 }
 
 impl Default for Seen {
     fn default() -> Self {
-        Self { kinds: [0; 4], tsc: (u64::MAX, 0) }
+        Self { kinds: [0; 4], tsc: (u64::MAX, 0), newest: 0, went_back: false }
     }
 }
 
@@ -55,12 +58,22 @@ impl Seen {
     pub fn add(&mut self, tsc: u64, traits: Traits) {
         self.kinds[usize::from(traits.is_kernel()) + 2 * usize::from(traits.is_idle())] += 1;
         self.tsc = (self.tsc.0.min(tsc), self.tsc.1.max(tsc));
+        self.went_back |= tsc < self.newest;
+        self.newest = tsc;
     }
 
     /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &Self) {
         self.kinds.iter_mut().zip(other.kinds).for_each(|(kind, more)| *kind += more);
         self.tsc = (self.tsc.0.min(other.tsc.0), self.tsc.1.max(other.tsc.1));
+        self.newest = self.newest.max(other.newest);
+        self.went_back |= other.went_back;
+    }
+
+    /// Whether any of these samples has a smaller TSC than the one before it. Where parts of a file are in another
+    /// order than they were written in, only the order within each part counts.
+    pub fn went_back(&self) -> bool {
+        self.went_back
     }
 
     /// All samples.
@@ -110,6 +123,11 @@ impl Ticks {
         *ends = [ends[0].min(first), ends[1].max(last)];
         self.within.0 += last.0 - first.0;
         self.within.1 += last.1 - first.1;
+    }
+
+    /// The first and the last tick that are known, each with its number and TSC.
+    pub fn ends(&self) -> Option<[(u64, u64); 2]> {
+        self.ends
     }
 
     /// TSC ticks from one tick to the next, on average within batches.
@@ -167,6 +185,8 @@ pub struct Cpu {
     pub last_batch: (u64, u64),
     /// Complete batches that were skipped because their positions had already been read.
     pub repeated_batches: u64,
+    /// Whether the TSC went back, within a batch or from one to the next.
+    pub went_back: bool,
 }
 
 impl Cpu {
@@ -200,6 +220,8 @@ pub struct Mark {
 /// A code image: a module or the kernel itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
+    /// When it was reported.
+    pub tsc: u64,
     /// Where it is loaded.
     pub load: u64,
     /// First and one past the last address of its code.
@@ -208,6 +230,23 @@ pub struct Image {
     pub build_id: String,
     /// Its name.
     pub name: Vec<u8>,
+}
+
+impl Image {
+    /// Whether it is the same image in the same place.
+    pub fn is(&self, other: &Self) -> bool {
+        Self { tsc: other.tsc, ..self.clone() } == *other
+    }
+
+    /// Whether both have an address of code in common.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.text.0 < other.text.1 && other.text.0 < self.text.1
+    }
+
+    /// Whether it is a program: each task may have another one at the same addresses.
+    pub fn is_program(&self) -> bool {
+        self.text.0 >> 63 == 0
+    }
 }
 
 /// One boot of the kernel.
@@ -281,7 +320,7 @@ impl Boot {
         self.missing_meta_words = self.missing_meta_words.saturating_add(newer.missing_meta_words);
         self.marks.extend(newer.marks);
         self.settings.extend(newer.settings);
-        self.images.extend(newer.images.into_iter().filter(|image| !self.images.contains(image)).collect::<Vec<_>>());
+        newer.images.into_iter().for_each(|image| self.add_image(image));
         lockups::extend(&mut self.lockups, newer.lockups);
         newer.points.into_iter().for_each(|(name, point)| self.points.entry(name).or_default().add(&point));
         newer.task_times.into_iter().for_each(|(task, times)| {
@@ -291,6 +330,26 @@ impl Boot {
             mine.faults += u64::from(!goes_on);
         });
         newer.events.into_iter().for_each(|(task, counts)| self.add_events(task, &counts));
+    }
+
+    /// Adds an image. The kernel reports its images again to each new reader: one that still has its place is ignored.
+    pub fn add_image(&mut self, image: Image) {
+        let mut before = self.images.iter().rev().filter(|one| one.overlaps(&image) || one.is(&image));
+        let is_known = if image.is_program() {
+            before.any(|one| one.is(&image))
+        } else {
+            before.next().is_some_and(|one| one.is(&image))
+        };
+        if !is_known {
+            self.images.push(image);
+        }
+    }
+
+    /// Whether a module had its place at some time of the range: from its time until another one covers it.
+    pub fn has_in_force(&self, image: &Image, (from, to): (u64, u64)) -> bool {
+        let covers = |one: &&Image| one.tsc > image.tsc && one.overlaps(image) && !one.is(image);
+        let until = self.images.iter().filter(covers).map(|one| one.tsc).min().unwrap_or(u64::MAX);
+        image.is_program() || (image.tsc < to && from < until)
     }
 
     /// Whether samples of this CPU were delivered to an earlier file.

@@ -13,18 +13,20 @@ use crate::profile::{Image, Profile};
 use crate::symbols::image::Placed;
 use crate::symbols::{Symbols, check};
 
-/// Opens the symbols of all given images.
+/// Opens the symbols of all given images. `between` are the TSCs of the chosen time.
 ///
 /// # Errors
 /// If the profile does not have a name, a file is unusable, or images overlap.
 pub fn open(
     input: &Input,
-    profile: &Profile,
+    (profile, between): (&Profile, Option<(u64, u64)>),
     symbols: &mut Symbols,
     problems: &mut Problems,
     talk: Talk,
 ) -> Result<(), Error> {
+    let time = between.unwrap_or((0, u64::MAX));
     for given in &input.image {
+        reloaded(profile, time, &given.name, &input.file)?;
         let mut places: Vec<&Image> = Vec::new();
         for image in first_places(profile).filter(|image| image.name == given.name.as_bytes()) {
             if !places.iter().any(|place| (place.load, place.text) == (image.load, image.text)) {
@@ -55,6 +57,30 @@ fn first_places(profile: &Profile) -> impl Iterator<Item = &Image> {
         .enumerate()
         .flat_map(|(number, boot)| boot.images.iter().map(move |image| (number, image)));
     all.filter(|(number, image)| places::earlier(profile, *number, image).is_none()).map(|(_, image)| image)
+}
+
+/// Refuses a module if another one had the same addresses before it or after it, both in the chosen time: an address
+/// does not tell which of the two was there.
+fn reloaded(profile: &Profile, time: (u64, u64), name: &str, file: &str) -> Result<(), Error> {
+    let mut is_loaded = false;
+    for boot in &profile.boots {
+        let in_force = || boot.images.iter().filter(|image| boot.has_in_force(image, time));
+        for image in in_force().filter(|image| image.name == name.as_bytes()) {
+            is_loaded = true;
+            let Some(other) = in_force().find(|one| one.overlaps(image) && !one.is(image)) else { continue };
+            if !image.is_program() {
+                return Err(Error::Usage(format!(
+                    "--image {name}: the images {name} and {} of {file} were in the same place, one after the other; \
+                     choose the time of one of them with --between",
+                    String::from_utf8_lossy(&other.name)
+                )));
+            }
+        }
+    }
+    if !is_loaded && all(profile).any(|image| image.name == name.as_bytes()) {
+        return Err(Error::Usage(format!("--image {name}: it was not loaded in the chosen time")));
+    }
+    Ok(())
 }
 
 fn all(profile: &Profile) -> impl Iterator<Item = &Image> {

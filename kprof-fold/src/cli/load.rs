@@ -172,7 +172,7 @@ pub fn open_any<C: Consumer>(
     placing::place_symbols((&input.file, &input.syms, input.force), &reading.profile, &mut symbols, talk)?;
     let names = Names::of(&reading.profile, &symbols);
     names.rename(&mut reading.profile);
-    images::open(input, &reading.profile, &mut symbols, &mut problems, talk)?;
+    images::open(input, (&reading.profile, select.between), &mut symbols, &mut problems, talk)?;
     let mut doubt = placing::doubt(&reading.profile, &reading.stacks, &symbols);
     let mut doubts = Vec::new();
     let mut say = |file: &str, what: &str, why: &str| {

@@ -139,11 +139,7 @@ impl<C: Consumer> Ingest<C> {
             Line::Lockup(lockup) => lockups::add(&mut self.present_boot().lockups, &lockup),
             Line::LockupStack(stack) => lockups::add_stack(&mut self.present_boot().lockups, &stack),
             Line::Image(image) => {
-                // The kernel reports its images again to each new reader, so repeated ones are ignored.
-                let (images, image) = (&mut self.present_boot().images, image.into());
-                if !images.contains(&image) {
-                    images.push(image);
-                }
+                self.present_boot().add_image(image.into());
             }
             // These lines are handled by the caller.
             Line::Profile(_) | Line::Header(_) | Line::Unknown { .. } | Line::Anchor(_) => {}

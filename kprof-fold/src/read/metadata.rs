@@ -37,8 +37,8 @@ impl From<line::Setting<'_>> for Mark {
 
 impl From<line::Image<'_>> for Image {
     fn from(image: line::Image<'_>) -> Self {
-        let line::Image { tsc: _, load: Hex(load), text: line::Range(from, to), build_id, name } = image;
-        Self { load, text: (from, to), build_id: build_id.to_string(), name: bytes(name) }
+        let line::Image { tsc: Hex(tsc), load: Hex(load), text: line::Range(from, to), build_id, name } = image;
+        Self { tsc, load, text: (from, to), build_id: build_id.to_string(), name: bytes(name) }
     }
 }
 

@@ -24,6 +24,7 @@ mod exports;
 mod forms;
 mod golden;
 mod holes;
+mod images;
 mod limits;
 mod lower_half;
 mod model;
