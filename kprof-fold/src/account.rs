@@ -104,6 +104,20 @@ impl Account {
     pub fn lost(&self) -> u64 {
         self.cpus.iter().map(CpuAccount::lost).sum()
     }
+
+    /// The losses by their reasons, in words; empty if nothing was lost.
+    pub fn losses_in_words(&self) -> String {
+        let reason = |counter| match counter {
+            Counter::LostFull => "because a ring was full",
+            Counter::LostNested => "to an NMI inside the handler",
+            Counter::LostTorn => "because what the CPU had published changed meanwhile",
+            Counter::LostOvertaken => "because they were overwritten before they were copied",
+            other => other.name(),
+        };
+        let counted = Counter::LOSSES.into_iter().map(|counter| (self.sum(counter), reason(counter)));
+        let words = counted.filter(|(count, _)| *count > 0).map(|(count, reason)| format!("{count} {reason}"));
+        words.collect::<Vec<_>>().join(", ")
+    }
 }
 
 fn identities(cpu: &CpuAccount, overwrites: bool, read: &profile::Cpu) -> Vec<String> {

@@ -10,6 +10,7 @@ pub use pattern::Pattern;
 use crate::read::consumer::{Recorded, Sample};
 use crate::read::escape::unescape;
 use crate::stacks::Traits;
+use crate::state::State;
 
 /// The conditions.
 #[derive(Clone, Debug, Default)]
@@ -22,7 +23,8 @@ pub struct Select {
     pub between: Option<(u64, u64)>,
     /// Whether user samples and the user part of stacks count too.
     pub user: bool,
-    /// Only samples with interrupts off (`Some(true)`) or on (`Some(false)`) count.
+    /// Only samples with interrupts off (`Some(true)`) or on (`Some(false)`) count, and none within an interrupt or
+    /// exception: as in the tables of where the time went ([`State`]).
     pub irq_off: Option<bool>,
     /// Whether idle samples do not count.
     pub hide_idle: bool,
@@ -68,7 +70,7 @@ impl Select {
     /// Whether a stack with these traits is selected.
     pub fn admits_traits(&self, traits: Traits) -> bool {
         (self.user || traits.is_kernel())
-            && self.irq_off.is_none_or(|off| off == traits.interrupts_off())
+            && self.irq_off.is_none_or(|off| has_interrupts_off(traits) == Some(off))
             && !(self.hide_idle && traits.is_idle())
     }
 
@@ -83,9 +85,39 @@ impl Select {
     }
 }
 
+/// Whether interrupts were off, in the meaning of the tables of where the time went: code within an interrupt or
+/// exception is neither.
+fn has_interrupts_off(traits: Traits) -> Option<bool> {
+    match State::of(traits) {
+        State::Interrupt => None,
+        State::InterruptsOff => Some(true),
+        State::Kernel | State::User => Some(false),
+        // The idle task is a state of its own, whether it halts with interrupts on or off.
+        State::Idle => (!traits.interrupts_off() && !traits.in_interrupt()).then_some(false),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn interrupts_are_off_in_the_same_samples_as_in_the_tables_of_time() {
+        use kprof_format::marker::{Facts, Marker};
+        let facts = |bits: u8| Marker::Facts(Facts(bits)).encode();
+        let kernel = 0xffff_ffff_8000_1000;
+        let off = Traits::of(&[kernel, facts(Facts::INTERRUPTS_OFF)]);
+        let on = Traits::of(&[kernel]);
+        let handler = Traits::of(&[kernel, facts(Facts::INTERRUPTS_OFF), Marker::Interrupt(33).encode(), kernel]);
+        let idle = Traits::of(&[kernel, facts(Facts::INTERRUPTS_OFF | Facts::IDLE)]);
+        let admitted = |irq_off| {
+            let select = Select { irq_off: Some(irq_off), ..Select::default() };
+            [off, on, handler, idle].map(|traits| select.admits_traits(traits))
+        };
+        assert_eq!(State::of(handler), State::Interrupt);
+        assert_eq!(admitted(true), [true, false, false, false]);
+        assert_eq!(admitted(false), [false, true, false, false]);
+    }
 
     #[test]
     fn losses_follow_the_time_asked_for() {

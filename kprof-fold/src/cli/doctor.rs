@@ -5,6 +5,7 @@
 
 use super::args::{Doctor, Input, TableFormat};
 use super::causes;
+use super::clocks;
 use super::compat::Output;
 use super::event::refuse_verb;
 use super::load::{self, Opened};
@@ -96,6 +97,7 @@ fn findings(opened: &Opened<Tally>) -> Vec<String> {
             found.push(format!("wrong kernel image: {why}. Give the image that ran"));
         }
         cpus(boot, &mut found);
+        found.extend(clocks::faults(boot));
         clock(boot, boot.tsc_hz().map(|hz| hz as f64).or(opened.tsc_hz), &mut found);
         found.extend(boot.lockups.iter().map(|lockup| {
             let sentence = lockups::sentence_with_function(lockup, &opened.symbols, opened.tsc_hz);
@@ -219,7 +221,11 @@ fn losses(opened: &Opened<Tally>, found: &mut Vec<String>) {
         ));
     }
     if lost * 100 > samples + lost {
-        found.push(format!("{lost} samples were lost and {samples} kept: the ring is too small, the rate too high or the daemon too slow"));
+        let why = match opened.account.losses_in_words() {
+            reasons if reasons.is_empty() => String::new(),
+            reasons => format!(" ({reasons})"),
+        };
+        found.push(format!("{lost} samples were lost and {samples} kept{why}: the ring is too small, the rate too high or the daemon too slow"));
     }
     // The number of sent ticks is in the final account, which an interrupted recording does not have.
     let sum = |counter| opened.account.sum(counter);

@@ -6,6 +6,7 @@
 use super::args::{Beside, Choice, Input, Limits, Shown};
 use super::between;
 use super::boots;
+use super::clocks;
 use super::compat::{Output, Rest, ScriptStyle};
 use super::event;
 use super::images;
@@ -199,8 +200,9 @@ pub fn open_any<C: Consumer>(
     if let (Some(why), true) = (&missing, input.strict && !input.force) {
         return Err(Error::unusable(&input.file, format!("{why}. Record it again, or give --force")));
     }
+    let absent = clocks::without_samples(&reading.profile, select.between, |cpu| select.admits_cpu(cpu));
     let undecided = callers::undecided(&reading.stacks, &symbols);
-    for why in missing.into_iter().chain(undecided).chain(boots::doubt(&reading.profile)) {
+    for why in missing.into_iter().chain(undecided).chain(boots::doubt(&reading.profile)).chain(absent) {
         talk.say(format_args!("{}: {why}", input.file));
         doubts.push(why);
     }

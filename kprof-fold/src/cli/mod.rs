@@ -7,6 +7,7 @@ pub mod args;
 pub mod between;
 pub mod boots;
 pub mod causes;
+pub mod clocks;
 pub mod compare;
 pub mod compat;
 pub mod doctor;

@@ -46,7 +46,10 @@ pub fn run(args: &Report) -> Result<u8, Error> {
             (screen.map(|screen| screen.columns), screen.is_some_and(|screen| screen.is_coloured));
         let top = args.top.unwrap_or(TOP);
         let style = tree::Style { direction, limit: args.limit, top, width, is_coloured };
-        pager::show(&args.input, &tree::text(folded, &style))?;
+        // The tree has no lost samples.
+        let event = loaded.event.as_ref();
+        let shares = report::shares(report::Input { folded, profile, account, lost: 0, event });
+        pager::show(&args.input, &format!("{shares}\n{}", tree::text(folded, &style)))?;
         return Ok(loaded.exit_code(args.input.limits()));
     }
     let top = args.top.unwrap_or(if format == TableFormat::Text { TOP } else { 0 });

@@ -165,7 +165,11 @@ pub fn text(found: &Lines, symbols: &Symbols, profile: &Profile, style: Style<'_
     for name in &found.functions {
         let _ = writeln!(text, "{name}");
     }
-    let _ = writeln!(text, "{} {unit} innermost, {} anywhere in the stack", found.all.self_samples, found.all.total);
+    let _ = writeln!(
+        text,
+        "{} {unit} innermost, {} anywhere in the stack; shares are of the latter",
+        found.all.self_samples, found.all.total
+    );
     let code = found.code(symbols);
     if !style.instructions {
         let files: BTreeSet<&str> = found.lines.keys().map(|place| &place.file[..]).collect();

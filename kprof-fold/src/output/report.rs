@@ -96,14 +96,22 @@ fn functions(input: Input<'_>, style: &Style, text: &mut String) {
     let what = what(input);
     let _ = writeln!(text, "{samples} {what} in {count} {rows_are}, {} lost{note}", input.lost);
     if style.sort == Sort::Both {
-        let _ = write!(text, "\nBy self time");
+        let _ = write!(text, "\nBy self time, {}", shares(input));
         table(input, style, &mut rows.clone(), text);
-        let _ = write!(text, "\nBy total time");
+        let _ = write!(text, "\nBy total time, {}", shares(input));
         sort(input, &mut rows, Sort::Total);
     } else {
         sort(input, &mut rows, style.sort);
     }
     table(input, style, &mut rows, text);
+}
+
+/// Of what the shares of a table are parts.
+pub fn shares(input: Input<'_>) -> String {
+    let unit = input.event.map_or("samples", |event| &event.unit);
+    let lost = if input.lost > 0 { " and the lost ones" } else { "" };
+    let not = if input.event.is_none() { ", not of all the time" } else { "" };
+    format!("% of these {unit}{lost}{not}")
 }
 
 /// What is counted.
@@ -139,7 +147,7 @@ fn groups(input: Input<'_>, style: &Style, by: &str, text: &mut String) {
     let (samples, note) = (input.folded.samples(), notes(input.profile));
     let percent = |part: u64, all: u64| part as f64 * 100.0 / all.max(1) as f64;
     let all = samples + input.lost;
-    let _ = writeln!(text, "{samples} {}, {} lost{note}\n\nBy {by}", what(input), input.lost);
+    let _ = writeln!(text, "{samples} {}, {} lost{note}\n\nBy {by}, {}", what(input), input.lost, shares(input));
     let unit = input.event.map_or("samples", |event| &event.unit);
     let _ = writeln!(text, "      % {unit:>9}  {by:<24}  busiest function, with its part of the {by}");
     for row in &rows {
@@ -276,6 +284,10 @@ fn cpus(input: Input<'_>, text: &mut String) {
             (false, true) => "not closed yet".to_owned(),
         };
         let _ = writeln!(text, " {:>10} {:>10}  {verdict}", cpu.lost(), cpu.in_file);
+    }
+    let losses = account.losses_in_words();
+    if !losses.is_empty() {
+        let _ = writeln!(text, "lost: {losses}");
     }
     let _ = writeln!(text, "{account}");
 }

@@ -22,8 +22,7 @@ const MAX_KEPT_BYTES: usize = 32 << 20;
 pub struct Style {
     /// TSC ticks per second.
     pub tsc_hz: f64,
-    /// Whether user samples and the user part of stacks are printed. Each sample then has its task's name, otherwise
-    /// `kernel`.
+    /// Whether user samples and the user part of stacks are printed.
     pub user: bool,
     /// Whether offsets are printed after names.
     pub offsets: bool,
@@ -51,7 +50,8 @@ pub fn write(
     let mut kept_bytes = 0;
     for event in &timeline.events {
         let task = &timeline.tasks[event.task as usize];
-        let shown = if style.user { &task[..] } else { "kernel" };
+        // The oldest form of profiles has no tasks.
+        let shown = if task == "-" { "kernel" } else { &task[..] };
         writeln!(out, "{} {} {}:", shown.replace(' ', "_"), event.cpu, seconds(event, style.tsc_hz))?;
         if let Some(frames) = kept.get(&event.stack) {
             out.write_all(frames.as_bytes())?;

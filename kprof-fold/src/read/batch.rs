@@ -134,6 +134,9 @@ pub fn commit(boot: &mut Boot, boot_index: usize, open: &Open, missing: u64) -> 
     if let Some((first, last)) = ends.filter(|_| missing == 0 && open.lines == open.seen.samples()) {
         cpu.ticks.add(first, last);
     }
+    let is_next = cpu.positions.last().is_some_and(|(_, to)| *to <= open.positions.0);
+    let before = cpu.batch_tsc.filter(|_| is_next).zip(open.seen.tsc_min());
+    cpu.went_back |= open.seen.went_back() || before.is_some_and(|(before, first)| first < before);
     cpu.seen.merge(&open.seen);
     cpu.missing += missing;
     remember(&mut cpu.positions, open.positions);

@@ -42,7 +42,7 @@ fn a_boot_is_chosen_by_its_number_or_as_the_last_one() {
     let (code, _, why) = run(folder.path(), &["folded", "--boot", "0", "p.txt", "syms"]);
     assert!(code == Some(2) && why.contains("neither the number of a boot"), "{why}");
     let script = run(folder.path(), &["script", "-q", "--boot", "2", "p.txt", "syms"]).1;
-    assert!(script.starts_with("kernel 0 0.000000:") && script.contains(" 0.980000:"), "{script}");
+    assert!(script.starts_with("a 0 0.000000:") && script.contains(" 0.980000:"), "{script}");
     let between = ["folded", "-q", "--boot", "2", "--between", "0.5", "end", "p.txt", "syms"];
     assert_eq!(run(folder.path(), &between).1, "second 25\n");
     let account = run(folder.path(), &["report", "-q", "--boot", "2", "p.txt", "syms"]).1;

@@ -32,9 +32,9 @@ fn the_deepest_stack_that_counts_is_shown_as_a_tree_and_compared() {
         let done = run(&["report", "-q", "--top", "0", "--tree", tree, &profile, &syms]);
         assert!(done.status.success(), "{tree}: {}", done.status);
         let text = String::from_utf8(done.stdout).expect("is text");
-        // Eight functions are on one line.
+        // Eight functions are on one line. The first line says of what the shares are.
         let lines = depth.div_ceil(8);
-        assert_eq!(text.lines().count(), lines);
+        assert_eq!(text.lines().count(), 1 + lines);
         assert!(text.lines().last().is_some_and(|line| line.contains(&format!("({}) `-", lines - 1))));
     }
     let done = run(&["diff", "--subtrees", &profile, &profile, &syms, "--top", "0"]);

@@ -188,3 +188,46 @@ fn a_dump_after_an_export_leaves_the_export_exact() {
         "{found}"
     );
 }
+
+/// CPUs 0 and 1 at the same 40 ticks, CPU 1 with a clock that is `ahead`. The last sample of CPU 1 is at `last`.
+fn two_cpus(ahead: u64, last: u64) -> String {
+    let mut text = HEADER.replace("# cpus 2", "# cpus 3").replace("# sampler 1", "# sampler 2");
+    for cpu in 0..2 {
+        let _ = writeln!(text, "# batch cpu={cpu} from=0 to=900 first-tick=1 last-tick=40");
+        for tick in 1..=40 {
+            let tsc = if (cpu, tick) == (1, 40) { last } else { tick * 1_000_000 };
+            let _ = writeln!(text, "kmain {cpu} {:x} {WELL}", tsc + if cpu == 1 { ahead } else { 0 });
+        }
+        let _ = writeln!(text, "# end cpu={cpu} to=900 samples=40");
+        let _ = writeln!(text, "# account cpu={cpu} sent=40 taken=40 recorded=40 delivered=40 in-ring=0");
+    }
+    text
+}
+
+#[test]
+fn clocks_of_cpus_that_disagree_or_go_back_are_named() {
+    let end = 40_000_000;
+    assert_eq!(doctor("clocks-agree", &two_cpus(500_000, end)), "nothing is wrong\n");
+    let found = doctor("clocks-apart", &two_cpus(50_000_000, end));
+    assert!(found.contains("the time stamps of CPU 1 are 0.050000 s from those of CPU 0"), "{found}");
+    let without_ticks = two_cpus(9_000_000_000_000, end).replace(" first-tick=1 last-tick=40", "");
+    let found = doctor("clocks-ages", &without_ticks);
+    assert!(found.contains("the time stamps of CPU 1 are 8999.961000 s from those of CPU 0"), "{found}");
+    let found = doctor("clocks-back", &two_cpus(0, 20_000_000));
+    assert!(found.contains("the time stamps of CPU 1 go back"), "{found}");
+}
+
+#[test]
+fn cpus_without_a_sample_in_the_chosen_time_are_named() {
+    let folder = tempfile::tempdir().expect("is writable");
+    std::fs::write(folder.path().join("p.txt"), sealed(&two_cpus(9_000_000_000_000, 40_000_000))).expect("is writable");
+    std::fs::write(folder.path().join("syms"), SYMBOLS).expect("is writable");
+    let said = |words: &[&str]| {
+        let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+        let words = [&["report", "-q", "p.txt", "syms", "--between", "0", "1"], words].concat();
+        String::from_utf8(fold.args(words).current_dir(folder.path()).output().unwrap().stdout).unwrap()
+    };
+    let text = "CPU 1 has samples, but none in the chosen time";
+    assert!(said(&[]).contains(text), "{}", said(&[]));
+    assert!(!said(&["--cpu", "0"]).contains(text));
+}

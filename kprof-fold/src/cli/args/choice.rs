@@ -33,10 +33,10 @@ pub struct Choice {
     /// No stacks with this function (named as for --under); may be repeated
     #[arg(long, value_name = "FUNCTION")]
     pub not: Vec<Pattern>,
-    /// Only samples taken with interrupts off
+    /// Only samples taken with interrupts off, outside of interrupts and exceptions
     #[arg(long, conflicts_with = "irq_on")]
     pub irq_off: bool,
-    /// Only samples taken with interrupts on
+    /// Only samples taken with interrupts on, outside of interrupts and exceptions
     #[arg(long)]
     pub irq_on: bool,
     /// User samples and the user part of stacks too
