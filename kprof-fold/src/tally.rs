@@ -197,6 +197,12 @@ impl Tally {
     }
 }
 
+impl AsRef<Tally> for Tally {
+    fn as_ref(&self) -> &Tally {
+        self
+    }
+}
+
 impl Consumer for Tally {
     #[inline(always)]
     fn sample(&mut self, sample: &Sample<'_>) {

@@ -40,7 +40,7 @@ fn draw(random: &mut Random, weights: &[f64], samples: u64) -> Counts {
 }
 
 fn run(counts: &Counts, samples: u64) -> Run {
-    Run { counts: counts.clone(), samples }
+    Run { counts: counts.clone(), samples, ..Run::default() }
 }
 
 /// Compares one run with one run.
@@ -273,4 +273,57 @@ fn bootstrap_pairs_of_a_real_profile_raise_alarms_in_at_most_one_percent() {
     let found = (0..pairs).filter(|_| alarms(&compare(&[drawn()], &[drawn()], method))).count();
     println!("{found} alarms in {pairs} bootstrap pairs");
     assert!(found * 1000 <= 19 * pairs || (cfg!(debug_assertions) && found <= 2), "{found} of {pairs}");
+}
+
+/// Samples that come in bursts: after a sample the function stays the same, so that a burst has `length` samples on
+/// average. Only with blocks of time does the run say so.
+fn in_bursts(random: &mut Random, weights: &[f64], samples: u64, length: f64, with_blocks: bool) -> Run {
+    const BLOCKS: u64 = 24;
+    let (mut whole, mut blocks, mut left) = (Counts::new(), Vec::new(), (Counts::new(), 0u64));
+    let mut burst = draw(random, weights, 1);
+    for at in 0..samples {
+        if random.unit() * length < 1.0 {
+            burst = draw(random, weights, 1);
+        }
+        for (key, count) in &burst {
+            *whole.entry(key.clone()).or_default() += count;
+            *left.0.entry(key.clone()).or_default() += count;
+        }
+        left.1 += 1;
+        if (at + 1) * BLOCKS / samples > at * BLOCKS / samples {
+            blocks.push(std::mem::take(&mut left));
+        }
+    }
+    Run { counts: whole, samples, blocks: if with_blocks { blocks } else { Vec::new() } }
+}
+
+#[test]
+fn samples_in_bursts_raise_few_alarms_because_the_blocks_of_a_run_show_them() {
+    let (mut random, weights) = (Random(12), weights());
+    let pairs = if cfg!(debug_assertions) { 40 } else { 1000 };
+    let method = Method { confidence: 0.99, is_same_work: false };
+    let claim: Claim = "self f0 > +0%".parse().expect("is a claim");
+    let holds = |diff: &Diff| {
+        let rows = claim.rows(diff, &[]).expect("is there");
+        claim.test(&rows, 0.99).iter().any(|tested| tested.holds)
+    };
+    for length in [1.0, 5.0, 20.0] {
+        let mut found = [[0; 2]; 2];
+        for _ in 0..pairs {
+            for (with_blocks, found) in [false, true].into_iter().zip(&mut found) {
+                let [old, new] = [(); 2].map(|()| in_bursts(&mut random, &weights, 3_000, length, with_blocks));
+                let diff = compare(&[old], &[new], method);
+                found[0] += usize::from(alarms(&diff));
+                found[1] += usize::from(holds(&diff));
+            }
+        }
+        let [[tables, claims], [with_tables, with_claims]] = found;
+        println!(
+            "bursts of {length}: {tables} of {pairs} tables and {claims} claims alarm without blocks, {with_tables} and \
+             {with_claims} with them"
+        );
+        assert!(with_tables * 100 <= 5 * pairs && with_claims * 100 <= 5 * pairs, "bursts of {length}: {found:?}");
+        // This test can fail: without blocks, bursts are taken for changes.
+        assert!(length < 20.0 || tables * 2 > pairs, "{found:?}");
+    }
 }

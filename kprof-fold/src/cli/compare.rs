@@ -27,6 +27,10 @@ pub const CLAIM_HOLDS: u8 = 4;
 const ONE_RUN: &str = "with one run on each side, a difference between two runs of the same kernel can look like a \
                        change; several runs of each side show how much runs differ";
 
+/// What widens the intervals of such a comparison.
+const IN_BLOCKS: &str = "the intervals are widened by how much the shares vary from one block of a run's time to the \
+                         next, because samples near each other in time are alike";
+
 /// Rows of a table, unless `--top` is given.
 const TOP: usize = 20;
 
@@ -43,18 +47,20 @@ pub fn run(args: &args::Diff) -> Result<u8, Error> {
              times: sample both at one rate, or compare shares without --same-work"
         )));
     }
-    let runs = |side: &Side| side.runs.iter().map(|run| Run::of(run, args.subtrees)).collect::<Vec<_>>();
     let method = Method { confidence: args.confidence, is_same_work: args.same_work };
     let mut compared = match (&args.choice.event, &old.unit, &new.unit) {
         (Some(name), Some(unit), Some(other)) if unit == other => {
             weights::compare(&old.weighed, &new.weighed, (&visible(name), unit), method)
         }
         (Some(name), unit, other) => return Err(other_unit(name, unit.as_deref(), other.as_deref())),
-        (None, ..) => diff::compare(&runs(&old), &runs(&new), method),
+        (None, ..) => diff::compare(&old.counted, &new.counted, method),
     };
     let notes = [("OLD", &old.doubts), ("NEW", &new.doubts)];
     if compared.runs == (1, 1) && compared.event.is_none() {
         compared.notes.push(ONE_RUN.to_owned());
+        if old.counted.iter().chain(&new.counted).any(|run| !run.blocks.is_empty()) {
+            compared.notes.push(IN_BLOCKS.to_owned());
+        }
     }
     let doubts = notes.iter().flat_map(|(side, all)| all.iter().map(move |it| format!("{side}: {it}")));
     compared.notes.extend(doubts);
@@ -150,6 +156,8 @@ fn sides(args: &args::Diff) -> Result<[Files; 2], Error> {
 /// One side of the comparison.
 struct Side {
     runs: Vec<Folded>,
+    /// The same runs as counts, without --event.
+    counted: Vec<Run>,
     /// With --event the same runs, with how exactly they are known, and the unit of all of them.
     weighed: Vec<weights::Run>,
     unit: Option<String>,
@@ -164,6 +172,7 @@ struct Side {
 fn side(args: &args::Diff, files: &Files, images: &[ImageFile]) -> Result<Side, Error> {
     let mut side = Side {
         runs: Vec::new(),
+        counted: Vec::new(),
         weighed: Vec::new(),
         unit: None,
         symbols: None,
@@ -177,7 +186,11 @@ fn side(args: &args::Diff, files: &Files, images: &[ImageFile]) -> Result<Side, 
             Some(syms) => {
                 let (input, choice) = (input(args, file, syms, images.clone()), args.choice.for_table());
                 let loaded = match &choice.event {
-                    None => load::load(&input, &choice)?,
+                    None => {
+                        let (loaded, run) = load::load_run(&input, &choice, args.subtrees)?;
+                        side.counted.push(run);
+                        loaded
+                    }
                     Some(name) => {
                         let (loaded, run) = event::load_run(&input, &choice, name, args.subtrees)?;
                         let unit = loaded.event.as_ref().map(|event| event.unit.clone());
@@ -210,6 +223,7 @@ fn side(args: &args::Diff, files: &Files, images: &[ImageFile]) -> Result<Side, 
                 refuse_choice(&args.choice)?;
                 let (folded, lost) = folded_file(file)?;
                 let kept = (folded.samples(), lost);
+                side.counted.push(Run::of(&folded, args.subtrees));
                 side.runs.push(folded);
                 load::exit_code(args.limits, &Problems::default(), &Account::default(), kept)
             }

@@ -10,9 +10,10 @@ use super::load::{self, Opened};
 use super::out::{put, write_failed};
 use super::single::{clock, refuse_folding, refuse_users};
 use super::values::form_of_file;
+use crate::diff::blocks::Blocks;
 use crate::diff::{self, Method, Run};
 use crate::error::Error;
-use crate::fold::{Folded, Folder};
+use crate::fold::Folder;
 use crate::output::page::{self, facts::name_of, stacks::Source};
 use crate::symbols::Inlines;
 use crate::tally::{By, Count};
@@ -40,7 +41,7 @@ pub fn run(args: &Html) -> Result<u8, Error> {
     }
     let old_input = old_input(args);
     let mut old = old_input.as_ref().map(|input| open(input, args)).transpose()?;
-    let run = |opened| Run::of(&folded(opened, args), false);
+    let run = |opened| run_of(opened, args);
     let method = Method { confidence: args.confidence, is_same_work: false };
     let diff = old.as_ref().map(|old| diff::compare(&[run(old)], &[run(&new)], method));
     // The page has all frames; what it shows at first is chosen in it.
@@ -93,11 +94,14 @@ fn open(input: &Input, args: &Html) -> Result<Opened<Timeline>, Error> {
     Ok(opened)
 }
 
-/// The folded stacks that are compared: those that the page shows at first.
-fn folded(opened: &Opened<Timeline>, args: &Html) -> Folded {
+/// What is compared: the stacks that the page shows at first.
+fn run_of(opened: &Opened<Timeline>, args: &Html) -> Run {
     let Opened { consumer, stacks, symbols, select, .. } = opened;
-    let mut samples = vec![0u64; stacks.len()];
-    consumer.events.iter().for_each(|event| samples[event.stack as usize] += 1);
+    let (mut samples, mut blocks) = (vec![0u64; stacks.len()], Blocks::default());
+    for event in &consumer.events {
+        samples[event.stack as usize] += 1;
+        blocks.add(event.tsc, event.stack);
+    }
     let counts: Vec<Count> = samples
         .into_iter()
         .zip(0..)
@@ -105,5 +109,8 @@ fn folded(opened: &Opened<Timeline>, args: &Html) -> Folded {
         .map(|(samples, stack)| Count { group: 0, stack, samples })
         .collect();
     let select = crate::select::Select { user: args.choice.user, ..select.clone() };
-    Folder { symbols, stacks, select: &select, by: By::None, groups: &[] }.fold(&counts)
+    let folder = Folder { symbols, stacks, select: &select, by: By::None, groups: &[] };
+    // Each boot has a time of its own.
+    let blocks = if opened.profile.boots.len() > 1 { Vec::new() } else { blocks.counts(&folder, false) };
+    Run { blocks, ..Run::of(&folder.fold(&counts), false) }
 }

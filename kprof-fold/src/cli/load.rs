@@ -20,6 +20,8 @@ use super::talk::Talk;
 use super::users;
 use super::values;
 use crate::account::Account;
+use crate::diff::Run;
+use crate::diff::blocks::InBlocks;
 use crate::error::Error;
 use crate::events::EventFacts;
 use crate::fold::{Folded, Folder};
@@ -283,6 +285,33 @@ pub fn load_any(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
 /// # Errors
 /// If the input or the arguments are unusable.
 pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
+    load_as(input, choice, |tally| tally, |_: &Tally, _| ()).map(|(loaded, ())| loaded)
+}
+
+/// As [`load`], with the run for a comparison.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_run(input: &Input, choice: &Choice, subtrees: bool) -> Result<(Loaded, Run), Error> {
+    let (loaded, blocks) =
+        load_as(input, choice, InBlocks::new, |all, folder| match (folder.by, folder.symbols.users.is_empty()) {
+            (By::None | By::Entry, true) => all.blocks.counts(folder, subtrees),
+            // The name of a frame depends on more than the stack.
+            _ => Vec::new(),
+        })?;
+    // Each boot has a time of its own.
+    let blocks = if loaded.profile.boots.len() > 1 { Vec::new() } else { blocks };
+    let run = Run { blocks, ..Run::of(&loaded.folded, subtrees) };
+    Ok((loaded, run))
+}
+
+/// As [`load`], with another consumer than a tally, and what else is made of it.
+fn load_as<C: Consumer + AsRef<Tally>, R>(
+    input: &Input,
+    choice: &Choice,
+    consumer: impl Fn(Tally) -> C,
+    more: impl FnOnce(&C, &Folder<'_>) -> R,
+) -> Result<(Loaded, R), Error> {
     let rest = Rest::read(&input.rest).map_err(Error::Usage)?;
     // In this case the meaning of a user address depends on the task, so stacks are counted by task.
     if choice.by == By::Line {
@@ -301,10 +330,12 @@ pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
         (true, _) => By::Task,
         (false, by) => by,
     };
-    let opened = open(input, choice, Output::Other, |select| Tally::new(select.clone(), groups))?;
-    let Opened { consumer: tally, profile, stacks, symbols, select, account, problems, .. } = opened;
+    let opened = open(input, choice, Output::Other, |select| consumer(Tally::new(select.clone(), groups)))?;
+    let Opened { consumer, profile, stacks, symbols, select, account, problems, .. } = opened;
+    let tally = consumer.as_ref();
     let folder = Folder { symbols: &symbols, stacks: &stacks, select: &select, by: choice.by, groups: tally.groups() };
     let folded = folder.fold(&tally.counts());
+    let made = more(&consumer, &folder);
     say_unknown(&folded, &symbols, &select, Talk { quiet: input.quiet });
     let lost = lost(&profile, &select);
     let lost_is_attributable = select.tasks.is_empty();
@@ -324,7 +355,7 @@ pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
         event: None,
     };
     loaded.say_losses(select.user, Talk { quiet: input.quiet });
-    Ok(loaded)
+    Ok((loaded, made))
 }
 
 /// Says which of the functions of `--under` and `--not` do not exist.

@@ -118,7 +118,11 @@ mod tests {
 
     /// One run on each side, with 10 000 samples.
     fn diff(name: &str, old: u64, new: u64) -> Diff {
-        let run = |samples| Run { counts: [((Kind::Total, name.to_owned()), samples)].into(), samples: 10_000 };
+        let run = |samples| Run {
+            counts: [((Kind::Total, name.to_owned()), samples)].into(),
+            samples: 10_000,
+            ..Run::default()
+        };
         compare(&[run(old)], &[run(new)], Method { confidence: 0.99, is_same_work: false })
     }
 
@@ -133,7 +137,8 @@ mod tests {
 
     #[test]
     fn one_sample_of_a_short_run_is_no_proof() {
-        let run = |count, samples| Run { counts: [((Kind::Total, "f".to_owned()), count)].into(), samples };
+        let run =
+            |count, samples| Run { counts: [((Kind::Total, "f".to_owned()), count)].into(), samples, ..Run::default() };
         let method = Method { confidence: 0.99, is_same_work: false };
         // Chance alone gives the first one in one of fifty cases, and the second one in one of ten thousand.
         let diff = compare(&[run(0, 1000)], &[run(1, 20)], method);

@@ -13,6 +13,7 @@
 //! at this chance divided by one row less, and so on until a row fails the test. That row and all rows after it are
 //! within chance. A claim is tested by itself, not as a part of the table ([`claim`]).
 
+pub mod blocks;
 pub mod claim;
 pub mod exact;
 pub mod output;
@@ -181,12 +182,14 @@ pub struct Run {
     pub counts: Counts,
     /// All its samples.
     pub samples: u64,
+    /// The same of each block of its time, if the samples have times and are enough for it ([`blocks`]).
+    pub blocks: Vec<(Counts, u64)>,
 }
 
 impl Run {
     /// Counts the functions of a folded profile, and with `subtrees` the paths from the root too.
     pub fn of(folded: &Folded, subtrees: bool) -> Self {
-        Self { counts: counts(folded, subtrees), samples: folded.samples() }
+        Self { counts: counts(folded, subtrees), samples: folded.samples(), blocks: Vec::new() }
     }
 }
 
@@ -238,7 +241,20 @@ pub fn compare(old: &[Run], new: &[Run], method: Method) -> Diff {
     let compared: Vec<_> =
         names.into_iter().filter(|name| old.iter().chain(new).any(|run| count(run, name) > 0)).collect();
     let functions: Vec<[Runs; 2]> = compared.iter().map(|name| of_runs(name)).collect();
-    let rows = compared.iter().zip(&functions).zip(spread::spreads(&functions));
+    // With one run on each side, its blocks of time stand for the runs that it lacks.
+    let of_blocks = |name: &(Kind, String), side: &[Run], counts: &Runs| match side {
+        [Run { blocks, samples, .. }] if runs == (1, 1) && !blocks.is_empty() => {
+            let part = |block: &(Counts, u64)| whole(&side[0]) * block.1 as f64 / *samples as f64;
+            blocks.iter().map(|block| (block.0.get(name).copied().unwrap_or(0), part(block))).collect()
+        }
+        _ => counts.clone(),
+    };
+    let varied: Vec<[Runs; 2]> = compared
+        .iter()
+        .zip(&functions)
+        .map(|(name, [one, other])| [of_blocks(name, old, one), of_blocks(name, new, other)])
+        .collect();
+    let rows = compared.iter().zip(&functions).zip(spread::spreads(&varied));
     let rows = rows.map(|((name, sides), spread)| {
         let pooled = |runs: &Runs| runs.iter().fold((0, 0.0), |sum, run| (sum.0 + run.0, sum.1 + run.1));
         let (old, new) = (pooled(&sides[0]), pooled(&sides[1]));

@@ -11,6 +11,7 @@ mod aliasing;
 mod annotate;
 mod arguments;
 mod boots;
+mod bursts;
 mod compressed;
 mod control;
 mod damage;
