@@ -113,7 +113,7 @@ fn one_damaged_byte_is_repaired_in_the_first_line_and_elsewhere_costs_the_batch_
         let is_marked = |at: usize| piece[piece[..at].rfind('\n').map_or(0, |end| end + 1)..].starts_with('#');
         // All bytes of the first and the last line, and a few of the others.
         for at in (0..piece.len() - 1).filter(|at| is_marked(*at) || at % 13 == 0) {
-            for damage in [[b'x', b'9'], [b' ', 0], [b'\n', b'5']][at % 3] {
+            for damage in [*b"x9", *b" \0", *b"\n5"][at % 3] {
                 let mut damaged = pieces.clone();
                 let mut bytes = damaged[number].clone().into_bytes();
                 if std::mem::replace(&mut bytes[at], damage) == damage {

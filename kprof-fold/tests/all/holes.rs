@@ -116,7 +116,7 @@ proptest! {
         let is_whole = |of: &[u8], batch: &Batch| {
             let range = batch.start - 1..batch.end - 1;
             damaged.get(range.clone()).is_some_and(|bytes| Some(bytes) == of.get(range))
-                && damaged.get(batch.end - 1).is_none_or(|end| [b'\n', b' '].contains(end))
+                && damaged.get(batch.end - 1).is_none_or(|end| b"\n ".contains(end))
         };
         let expected: Vec<u64> =
             batches.iter().filter(|batch| is_whole(&written, batch)).flat_map(|batch| batch.tscs.clone()).collect();
