@@ -19,9 +19,14 @@ pub enum Error {
         /// The operating system's error.
         cause: io::Error,
     },
-    /// Another reader holds the source, or the sample file.
+    /// Another reader holds the source.
     Busy {
         /// The file that is in use.
+        path: PathBuf,
+    },
+    /// Another process is writing the sample file.
+    Locked {
+        /// The sample file.
         path: PathBuf,
     },
     /// The ctl file is that of Redox's own profiler.
@@ -99,7 +104,7 @@ impl Error {
         match self {
             Self::Usage(_) => 2,
             Self::SourceMissing { .. } => 3,
-            Self::Busy { .. } => 4,
+            Self::Busy { .. } | Self::Locked { .. } => 4,
             Self::SourceGone { .. } => 5,
             Self::Refused { .. } | Self::NotKprof { .. } => 6,
             Self::Malformed { .. } | Self::Newer { .. } => 7,
@@ -121,6 +126,11 @@ impl fmt::Display for Error {
             Self::Busy { path } => {
                 write!(f, "{} is in use by another profiled or kprof-record; stop that one first", path.display())
             }
+            Self::Locked { path } => write!(
+                f,
+                "{} is being written by another process (profiled, or another recording); use another -o",
+                path.display()
+            ),
             Self::NotKprof { path } => write!(
                 f,
                 "{} knows no `protocol 1` and cannot be read: the profiler of an unmodified Redox kernel, which only \

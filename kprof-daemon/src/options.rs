@@ -7,6 +7,7 @@ use crate::drain_loop;
 use crate::error::Error;
 use crate::write::append::OnFull;
 use crate::write::compose::Form;
+use crate::write::found::Maker;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use kprof_format::command::Command;
 use std::ffi::OsString;
@@ -87,9 +88,9 @@ pub(crate) struct SampleFile {
 /// What is written, and where.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Output {
-    /// The sample file; `-` writes to standard output
-    #[arg(short, long, value_name = "FILE", default_value = "/root/profiling.txt")]
-    output: PathBuf,
+    /// The sample file, or `-` [profiled: /root/profiling.txt, kprof-record: kprof-record.txt]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
     /// The binary form, for high rates
     #[arg(long, overrides_with = "plain")]
     binary: bool,
@@ -103,22 +104,23 @@ pub(crate) struct Output {
 
 impl SampleFile {
     /// The options of a session that writes this file.
-    pub fn options(self) -> drain_loop::Options {
+    pub fn options(self, maker: Maker) -> drain_loop::Options {
         let (duration, max_bytes, live) = (self.duration, self.max_size, self.stream);
-        drain_loop::Options { duration, max_bytes, live, ..self.output.options() }
+        drain_loop::Options { duration, max_bytes, live, ..self.output.options(maker) }
     }
 }
 
 impl Output {
     /// The options of a session that writes this.
-    pub fn options(self) -> drain_loop::Options {
+    pub fn options(self, maker: Maker) -> drain_loop::Options {
         let form = match (self.binary, self.plain) {
             (true, _) => Form::Binary,
             (_, true) => Form::Plain,
             _ => Form::Text,
         };
         let on_full = if self.on_full == "stop" { OnFull::Stop } else { OnFull::Wait };
-        drain_loop::Options { form, on_full, ..drain_loop::Options::new(self.output) }
+        let output = self.output.unwrap_or_else(|| maker.default_output().into());
+        drain_loop::Options { maker, form, on_full, ..drain_loop::Options::new(output) }
     }
 }
 
@@ -200,7 +202,7 @@ pub fn profiled(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted,
     if let Some(manual) = cli.manual {
         return manual.text::<Cli>("8").map(Wanted::Text);
     }
-    let mut options = cli.file.options();
+    let mut options = cli.file.options(Maker::Profiled);
     options.keep_files = cli.rotate;
     if cli.start {
         options.commands.push(Command::Start.to_string());

@@ -10,8 +10,10 @@ use crate::source::{Source, Stream};
 use crate::system::System;
 use crate::write::append::{Appended, Waiting};
 use crate::write::compose::Form;
+use crate::write::found::{self, Maker};
 use crate::write::resume::Resumed;
 use crate::write::sample_file::SampleFile;
+use std::path::Path;
 use std::time::Duration;
 
 /// What was found when the sample file was opened by its name again.
@@ -23,6 +25,20 @@ enum Opened {
     HasBeginning,
     /// Another file, into which the header and the task names have to be written.
     LacksBeginning,
+}
+
+/// Opens the sample file, and before that looks at all names that the session will rename or continue.
+pub(super) fn open_file<S: System>(system: &mut S, options: &Options) -> Result<(SampleFile<S>, Resumed), Error> {
+    let path = &options.output;
+    if options.maker == Maker::Profiled && path != Path::new("-") {
+        found::check_continued(system, path)?;
+        if options.keep_files > 0 {
+            // A link is refused.
+            found::look(system, path)?;
+            found::check_older(system, path, options.keep_files)?;
+        }
+    }
+    SampleFile::open(system, path, options.form == Form::Binary)
 }
 
 /// What ends a write that has to wait, in a session that began at `began`.
@@ -159,10 +175,9 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
 
     fn open_by_name(&mut self) -> Result<Opened, Error> {
         self.signals.take_reopen();
-        let is_binary = self.options.form == Form::Binary;
-        let (file, resumed) = match SampleFile::open(self.system, &self.options.output, is_binary) {
+        let (file, resumed) = match open_file(self.system, &self.options) {
             // The name still leads to the same file, which this session itself has locked.
-            Err(Error::Busy { .. }) => return Ok(Opened::TheSame),
+            Err(Error::Locked { .. }) => return Ok(Opened::TheSame),
             other => other?,
         };
         self.file = file;

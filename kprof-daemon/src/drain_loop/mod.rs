@@ -28,8 +28,10 @@ use crate::system::System;
 use crate::write::append::OnFull;
 use crate::write::compose::{Composer, Form};
 use crate::write::event_lines::PointNames;
+use crate::write::found::Maker;
 use crate::write::live::Live;
 use crate::write::sample_file::SampleFile;
+use files::open_file;
 use intake::Intake;
 use kprof_format::command::Command;
 use std::path::PathBuf;
@@ -58,6 +60,8 @@ const LOOK_ROUNDS: u64 = 8;
 pub struct Options {
     /// The sample file; `-` for the standard output.
     pub output: PathBuf,
+    /// The program that the file is of.
+    pub maker: Maker,
     /// The form of the file.
     pub form: Form,
     /// What to do on a full disk.
@@ -85,6 +89,7 @@ impl Options {
     pub fn new(output: impl Into<PathBuf>) -> Self {
         Self {
             output: output.into(),
+            maker: Maker::Profiled,
             form: Form::Text,
             on_full: OnFull::Wait,
             duration: None,
@@ -170,11 +175,11 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
     pub fn open(system: &'a mut S, mut source: Src, options: Options, signals: Signals) -> Result<Self, Error> {
         let mut ctl = Ctl::default();
         source.observe(system, &mut ctl)?;
-        let (file, resumed) = SampleFile::open(system, &options.output, options.form == Form::Binary)?;
+        let (file, resumed) = open_file(system, &options)?;
         let began = system.now();
         let ran_before = ctl.is_running();
         let mut session = Self {
-            composer: Composer::new(options.form),
+            composer: Composer::new(options.form, options.maker),
             live: options.live.clone().map(|device| Live::new(device, options.form == Form::Binary)),
             // The plain form has no events; they stay in the kernel.
             intake: Intake::new(options.max_bytes, options.form != Form::Plain),

@@ -9,6 +9,7 @@ use super::probe_options::Probe;
 use crate::drain_loop::Options;
 use crate::error::Error;
 use crate::options::{Manual, Output, Place, SampleFile, WIDTH, duration, parsed};
+use crate::write::found::Maker;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, value_parser};
 use kprof_format::command::{Command, Verb as CtlVerb};
@@ -19,9 +20,9 @@ use std::time::Duration;
 
 const NOTES: &str = "\
 Without a command: until Ctrl-C. `record` as the first word is accepted, as by perf. What the options set, and
-sampling, is undone by the kernel when kprof-record ends, also by a kill. Sampling that ran before goes on. An older
-profile at FILE becomes FILE.old. While profiled runs, the samples are copies of those that profiled gets, which loses
-nothing by it.
+sampling, is undone by the kernel when kprof-record ends, also by a kill. Sampling that ran before goes on. An earlier
+recording at FILE becomes FILE.old; a file of another program is neither renamed nor replaced. While profiled runs, the
+samples are copies of those that profiled gets, which loses nothing by it.
 
 Exit code: that of the command (128 + n when signal n ended it); 125 when kprof-record failed, 126 when the command
 cannot be executed, 127 when it was not found, 2 for a wrong command line.
@@ -238,12 +239,12 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted, Er
         None => cli.sampling.session(
             What::Record,
             &[(CtlVerb::Include, &cli.include), (CtlVerb::Event, &cli.events)],
-            cli.file.options(),
+            cli.file.options(Maker::Record),
         ),
         Some(Verb::Stat(stat)) => stat.session(),
         Some(Verb::Flight(Flight { output, place })) => {
             let Place { scheme, quiet, verbose } = place;
-            let (options, command) = (output.options(), Vec::new());
+            let (options, command) = (output.options(Maker::Record), Vec::new());
             Ok(Wanted::Session(Box::new(Record { what: What::Flight, options, scheme, command, quiet, verbose })))
         }
         Some(Verb::Probe(probe)) => probe.wanted(),

@@ -8,6 +8,7 @@ use super::probe::Probing;
 use crate::drain_loop::Options;
 use crate::error::Error;
 use crate::options::{Place, duration};
+use crate::write::found::Maker;
 use clap::Args;
 use kprof_format::command::{ArgumentTypes, Condition, EXPECTED_CONDITION, MAX_CONDITIONS};
 use std::ffi::OsString;
@@ -86,7 +87,8 @@ impl Probe {
             is_recording: self.output.is_some(),
         };
         let output = self.output.unwrap_or_else(|| "/dev/null".into());
-        let options = Options { duration: self.duration, is_recording: true, ..Options::new(output) };
+        let (duration, maker) = (self.duration, Maker::Record);
+        let options = Options { maker, duration, is_recording: true, ..Options::new(output) };
         let what = What::Probe(probing);
         Ok(Wanted::Session(Box::new(Record { what, options, scheme, command: self.command, quiet, verbose })))
     }
@@ -126,6 +128,7 @@ mod tests {
         let asked = " args u64,i8 if arg2 < 7 if arg1:i8 & 2".to_owned();
         assert_eq!(record.what, What::Probe(Probing { asked, is_recording: true, ..plain("p") }));
         assert_eq!((record.options.output.to_str(), record.what.writes_a_file()), (Some("f"), true));
+        assert_eq!(record.options.maker, Maker::Record);
         let listed = wanted(&["probe", "--list", "--places", "p.txt"]).unwrap();
         assert!(matches!(listed, Wanted::Probes { places: Some(_), force: false, .. }));
         let most = session(&[&["probe", "--places", "p"][..], &["--if", "arg1 > 1"].repeat(MAX_CONDITIONS)].concat());

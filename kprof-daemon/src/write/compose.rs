@@ -5,6 +5,7 @@
 
 use super::body::Body;
 use super::event_lines::{self, PointNames};
+use super::found::Maker;
 use super::lines::{self, Batch};
 use super::sample_line::{self, Prefix, SampleLines};
 use crate::ctl::{Counters, Ctl};
@@ -34,6 +35,7 @@ pub enum Form {
 #[derive(Debug, Default)]
 pub struct Composer {
     form: Form,
+    maker: Maker,
     out: Vec<u8>,
     body: Body,
     open: Batch,
@@ -83,9 +85,9 @@ fn set_prefix(
 }
 
 impl Composer {
-    /// A composer for this form.
-    pub fn new(form: Form) -> Self {
-        Self { form, ..Self::default() }
+    /// A composer for this form, of files of this program.
+    pub fn new(form: Form, maker: Maker) -> Self {
+        Self { form, maker, ..Self::default() }
     }
 
     /// The bytes that were composed since the last [`clear`](Self::clear).
@@ -100,13 +102,14 @@ impl Composer {
 
     /// Writes the header of a boot.
     pub fn header(&mut self, ctl: &Ctl) {
-        self.lines(|out| lines::header(out, ctl));
+        let maker = self.maker;
+        self.lines(|out| lines::header(out, ctl, maker));
     }
 
     /// The beginning of a file that is created during a session: the header and, in a meta batch at `position`, the
     /// names.
     pub fn beginning(&self, ctl: &Ctl, names: &Names, position: u64) -> Vec<u8> {
-        let mut composer = Self::new(self.form);
+        let mut composer = Self::new(self.form, self.maker);
         composer.header(ctl);
         composer.begin(position);
         for (id, _, name) in names.all() {
@@ -320,7 +323,7 @@ mod tests {
 
     /// A batch of two samples of an unnamed task, of which the first is from a running flight recorder.
     fn batch(form: Form) -> String {
-        let (mut composer, mut names) = (Composer::new(form), Names::default());
+        let (mut composer, mut names) = (Composer::new(form, Maker::Profiled), Names::default());
         composer.begin(0);
         for is_snapshot in [true, false] {
             let callers = [Marker::Candidate.encode(), 2, 3].map(u64::to_le_bytes);
@@ -348,7 +351,7 @@ mod tests {
         // Its length leads to the third record.
         let words = [sample(0, 14), sample(7, 7), sample(14, 7)].concat();
         for form in [Form::Text, Form::Plain, Form::Binary] {
-            let (mut composer, mut names) = (Composer::new(form), Names::default());
+            let (mut composer, mut names) = (Composer::new(form, Maker::Profiled), Names::default());
             composer.begin(0);
             let mut records = Framed::new(words.as_flattened(), Some(0));
             assert!(composer.plain_samples(&mut names, 1, &mut records, |_| None).is_none(), "{form:?}");
@@ -366,7 +369,7 @@ mod tests {
 
     #[test]
     fn nothing_to_write_is_no_chunk() {
-        let (nothing, mut composer) = (Ctl::default(), Composer::new(Form::Binary));
+        let (nothing, mut composer) = (Ctl::default(), Composer::new(Form::Binary, Maker::Profiled));
         composer.accounts(&nothing);
         assert_eq!(composer.bytes(), b"");
         composer.header(&nothing);

@@ -9,6 +9,7 @@
 //! Runs in: user process, when a file is opened. Never deletes or changes a file, and never renames one that has
 //! anything else than zeros where a profile begins.
 
+use super::found;
 use super::sample_file::with_suffix;
 use crate::error::Error;
 use crate::system::{self, Open, System, again};
@@ -46,7 +47,15 @@ pub fn zeros_at_head<S: System>(system: &mut S, file: &mut S::File) -> io::Resul
 }
 
 /// Renames a file to the first free name of `NAME.bad`, `NAME.bad.2` and so on, and returns that name.
+///
+/// # Errors
+/// [`Error::Malformed`] if `path` is a link or there are too many such files, [`Error::Write`] if the system refuses.
 pub fn move_away<S: System>(system: &mut S, path: &Path) -> Result<PathBuf, Error> {
+    // A link is refused. The file itself is locked, as this session has opened it.
+    found::look(system, path).map(drop).or_else(|error| match error {
+        Error::Locked { .. } => Ok(()),
+        other => Err(other),
+    })?;
     let fails = |during| move |cause| Error::Write { path: path.into(), safe_bytes: 0, during, cause };
     for number in 1..=MAX_KEPT {
         let name = with_suffix(path, &if number == 1 { "bad".into() } else { format!("bad.{number}") });

@@ -3,6 +3,7 @@
 //! In: typed values. Out: whole lines, appended to a buffer. Runs in: user process, a few times in a round. No `#` line
 //! has a hex number as its second word, so that Redox's old tool does not take such a line for a sample.
 
+use super::found::Maker;
 use crate::ctl::{Counters, Ctl};
 use crate::read::{Meta, Skipped};
 use crate::source::Stream;
@@ -19,8 +20,11 @@ macro_rules! put {
 }
 
 /// Writes the header of a boot.
-pub fn header(out: &mut Vec<u8>, ctl: &Ctl) {
+pub fn header(out: &mut Vec<u8>, ctl: &Ctl, maker: Maker) {
     put!(out, "{}\n", line::Profile { version: line::VERSION });
+    if maker == Maker::Record {
+        put!(out, "{}\n", line::RECORDING_LINE);
+    }
     let facts = Fact::HEADER.into_iter().filter_map(|fact| Some((fact, ctl.header_fact(fact)?)));
     let anchors = ctl.facts(Fact::Anchor).map(|value| (Fact::Anchor, value));
     for (fact, value) in facts.chain(anchors) {

@@ -8,6 +8,7 @@ pub mod body;
 pub mod compose;
 pub mod damaged;
 pub mod event_lines;
+pub mod found;
 pub mod lines;
 pub mod live;
 pub mod resume;

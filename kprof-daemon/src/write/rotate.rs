@@ -9,6 +9,7 @@
 //! profile.
 
 use super::append::{Appended, Waiting};
+use super::found::{self, Found, Maker};
 use super::resume::is_profile;
 use super::sample_file::{SampleFile, first_bytes, with_suffix};
 use crate::error::Error;
@@ -32,6 +33,16 @@ impl<S: System> SampleFile<S> {
         begins_with: &[u8],
         waiting: Waiting<'_>,
     ) -> Result<Appended, Error> {
+        match found::look(system, &self.path) {
+            // It is the file of this session, which has locked it; or another program has moved that one away.
+            Err(Error::Locked { .. }) | Ok(Found::Nothing | Found::Profile(Maker::Profiled)) => {}
+            other => {
+                other?;
+                let what = "another program has put a file there; move it away".into();
+                return Err(Error::Malformed { path: self.path.clone(), what });
+            }
+        }
+        found::check_older(system, &self.path, keep)?;
         let new_path = with_suffix(&self.path, "new");
         let open = again(|| system.open(&new_path, Open::NextFile));
         let mut file = open.map_err(|cause| self.failed("opening the next file", cause))?;

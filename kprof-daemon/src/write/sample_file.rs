@@ -9,7 +9,8 @@
 //! `rotate` have files of their own. Never changes a file before it is known to be a profile.
 
 use super::damaged;
-use super::resume::{Resumed, Scan, is_profile};
+use super::found::{self, Found, Maker};
+use super::resume::{Resumed, Scan};
 use super::rotate::finish_rotation;
 use crate::error::Error;
 use crate::system::{self, FileFacts, Open, System, again};
@@ -34,7 +35,7 @@ impl<S: System> SampleFile<S> {
     /// Opens `path` (`-` is the standard output), truncates it to its last finished piece and returns what it holds.
     ///
     /// # Errors
-    /// [`Error::Busy`] if another instance is writing it, [`Error::Malformed`] if it is not a kprof profile,
+    /// [`Error::Locked`] if another instance is writing it, [`Error::Malformed`] if it is not a kprof profile,
     /// [`Error::Write`] if the system refuses.
     pub fn open(system: &mut S, path: &Path, is_binary: bool) -> Result<(Self, Resumed), Error> {
         let fails = |during| move |cause| Error::Write { path: path.into(), safe_bytes: 0, during, cause };
@@ -114,27 +115,32 @@ impl<S: System> SampleFile<S> {
         Ok(true)
     }
 
-    /// Renames an existing profile to `NAME.old`, so that the file that is opened next is empty. Another file is left
-    /// as it is; [`SampleFile::open`] refuses it.
+    /// Renames an earlier recording to `NAME.old`, so that the file that is opened next is empty. A file that is no
+    /// profile is left as it is; [`SampleFile::open`] refuses it.
     ///
     /// # Errors
-    /// [`Error::Busy`] if another instance is writing it, [`Error::Write`] if the system refuses.
+    /// [`Error::Malformed`] if one of the two names is that of a file that `kprof-record` has not made,
+    /// [`Error::Locked`] if another instance is writing it, [`Error::Write`] if the system refuses.
     pub fn keep_older(system: &mut S, path: &Path) -> Result<(), Error> {
-        let fails = |during| move |cause| Error::Write { path: path.into(), safe_bytes: 0, during, cause };
         if path == Path::new("-") {
             return Ok(());
         }
-        let mut file = match again(|| system.open(path, Open::Probe)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            other => other.map_err(fails("looking at the file that is there"))?,
-        };
-        let first = first_bytes(system, &mut file).map_err(fails("reading the file that is there"))?;
-        if !first.is_some_and(|first| is_profile(&first)) {
+        if found::look(system, path)? == Found::Foreign {
             return Ok(());
         }
-        lock(system, &mut file, path)?;
-        let old = with_suffix(path, "old");
-        again(|| system.rename(path, &old)).map_err(fails("renaming the file that is there to NAME.old"))
+        // `profiled` has not finished a rotation: the file with this suffix gets the name without it.
+        let name = if found::check_own(system, path, Maker::Record)? { "old" } else { "new" };
+        let beside = with_suffix(path, name);
+        found::check_own(system, &beside, Maker::Record)?;
+        if name == "new" {
+            return Ok(());
+        }
+        again(|| system.rename(path, &beside)).map_err(|cause| Error::Write {
+            path: path.into(),
+            safe_bytes: 0,
+            during: "renaming the file that is there to NAME.old",
+            cause,
+        })
     }
 
     /// Whether it is a file on a disk, and not a pipe or a terminal.
@@ -215,17 +221,18 @@ pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// Locks a file that no other instance is writing.
-fn lock<S: System>(system: &mut S, file: &mut S::File, path: &Path) -> Result<(), Error> {
+pub(super) fn lock<S: System>(system: &mut S, file: &mut S::File, path: &Path) -> Result<(), Error> {
     again(|| system.lock(file)).map_err(|cause| match cause.kind() {
-        io::ErrorKind::WouldBlock => Error::Busy { path: path.into() },
+        io::ErrorKind::WouldBlock => Error::Locked { path: path.into() },
         _ => Error::Write { path: path.into(), safe_bytes: 0, during: "locking it", cause },
     })
 }
 
-/// The first bytes of a regular file, as many as tell whether it is a profile; `None` if it is not a regular file.
+/// The first bytes of a regular file, as many as tell whether it is a profile and of which program; `None` if it is not
+/// a regular file.
 pub(super) fn first_bytes<S: System>(system: &mut S, file: &mut S::File) -> io::Result<Option<Vec<u8>>> {
     let is_regular = again(|| system.facts_of(file))?.is_none_or(|facts| facts.is_regular);
-    let mut first = vec![0; 64];
+    let mut first = vec![0; 128];
     let length = if is_regular { system::read(system, file, &mut first)? } else { 0 };
     first.truncate(length);
     Ok(is_regular.then_some(first))

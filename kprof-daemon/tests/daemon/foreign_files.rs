@@ -81,6 +81,31 @@ fn a_rotation_neither_cuts_a_file_called_new_nor_follows_a_link() {
 }
 
 #[test]
+fn a_rotation_is_refused_at_once_where_older_files_are_not_of_this_program_and_through_a_link() {
+    let rotate = ["--max-size", "64K", "--rotate", "2"];
+    for name in ["profiling.txt.1", "profiling.txt.2"] {
+        let (folder, foreign) = folder_with(name, LETTER);
+        let output = folder.path().join("profiling.txt");
+        if name.ends_with('2') {
+            fs::write(folder.path().join("profiling.txt.1"), "# kprof-profile 1\n").unwrap();
+        }
+        let (success, said) = run(&output, &rotate);
+        assert!(!success && said.contains(name) && said.contains("move it away"), "{said}");
+        assert!(!output.exists(), "nothing was begun");
+        assert_untouched(&foreign, LETTER);
+    }
+    let (folder, target) = folder_with("on-the-large-disk", b"");
+    let link = folder.path().join("profiling.txt");
+    symlink(&target, &link).unwrap();
+    let (success, said) = run(&link, &rotate);
+    assert!(!success && said.contains("profiling.txt: a symbolic link"), "{said}");
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_untouched(&target, b"");
+    assert!(run(&link, &[]).0, "nothing is renamed without a rotation");
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+}
+
+#[test]
 fn a_file_called_new_that_is_no_profile_does_not_become_the_output() {
     let (folder, foreign) = folder_with("profiling.txt.new", LETTER);
     let output = folder.path().join("profiling.txt");

@@ -154,6 +154,46 @@ fn a_rotation_goes_on_if_the_file_was_moved_away_and_ends_with_every_other_error
 }
 
 #[test]
+fn a_rotation_renames_and_replaces_no_file_that_the_program_has_not_made() {
+    let recording = b"# kprof-profile 1\n# recorder kprof-record\n".to_vec();
+    for (name, foreign) in [("1", b"Dear reader,\n".to_vec()), ("2", recording), ("3", Vec::new())] {
+        let (signals, mut system) = (Signals::default(), world(0, &Signals::default()));
+        let mut file = SampleFile::open(&mut system, Path::new(OUTPUT), false).unwrap().0;
+        let waiting = Waiting { on_full: OnFull::Stop, signals: &signals, until: None };
+        let numbered = |number: &str| format!("{OUTPUT}.{number}");
+        ["1", "2", "3"].iter().for_each(|number| put(&system, &numbered(number), HEADER));
+        put(&system, &numbered(name), &foreign);
+        let refused = file.rotate(&mut system, 3, HEADER, waiting).unwrap_err();
+        assert!(refused.to_string().starts_with(&format!("{OUTPUT}.{name}: ")), "{refused}");
+        assert_eq!(system.file(&numbered(name)), foreign);
+        let others = ["1", "2", "3"].iter().filter(|number| **number != name);
+        others.for_each(|number| assert_eq!(system.file(&numbered(number)), HEADER));
+        // With fewer files the name is not used.
+        let kept = name.parse::<u32>().unwrap() - 1;
+        if kept > 0 {
+            assert_eq!(file.rotate(&mut system, kept, HEADER, waiting).unwrap(), Appended::Whole);
+            assert_eq!(system.file(&numbered(name)), foreign);
+        }
+    }
+}
+
+#[test]
+fn a_rotation_leaves_a_file_that_another_process_writes_and_one_that_has_got_the_name() {
+    let (signals, mut system) = (Signals::default(), world(0, &Signals::default()));
+    let waiting = Waiting { on_full: OnFull::Stop, signals: &signals, until: None };
+    let mut file = SampleFile::open(&mut system, Path::new(OUTPUT), false).unwrap().0;
+    let older = format!("{OUTPUT}.1");
+    put(&system, &older, HEADER);
+    let other = SampleFile::open(&mut system, Path::new(&older), false).unwrap().0;
+    assert!(matches!(file.rotate(&mut system, 3, HEADER, waiting), Err(Error::Locked { .. })));
+    drop(other);
+    put(&system, OUTPUT, b"Dear reader,\n");
+    let refused = file.rotate(&mut system, 3, HEADER, waiting).unwrap_err();
+    assert!(refused.to_string().contains("another program has put a file there"), "{refused}");
+    assert_eq!(system.file(OUTPUT), b"Dear reader,\n");
+}
+
+#[test]
 fn a_file_that_is_found_when_it_is_opened_by_name_again_is_continued() {
     let in_form = |form, bytes: &[u8]| match form {
         Form::Binary => chunk(ChunkKind::Lines, bytes),
@@ -199,10 +239,10 @@ fn a_file_that_is_found_when_it_is_opened_by_name_again_is_continued() {
 #[test]
 fn a_file_that_another_instance_writes_is_neither_opened_nor_renamed() {
     let (mut system, path) = (world(0, &Signals::default()), Path::new(OUTPUT));
-    put(&system, OUTPUT, &[HEADER, b"# account cpu=1 sent=1\n"].concat());
+    put(&system, OUTPUT, b"# kprof-profile 1\n# recorder kprof-record\n# boot now\n# account cpu=1 sent=1\n");
     let first = SampleFile::open(&mut system, path, false).unwrap();
-    assert!(matches!(SampleFile::open(&mut system, path, false), Err(Error::Busy { .. })));
-    assert!(matches!(SampleFile::keep_older(&mut system, path), Err(Error::Busy { .. })));
+    assert!(matches!(SampleFile::open(&mut system, path, false), Err(Error::Locked { .. })));
+    assert!(matches!(SampleFile::keep_older(&mut system, path), Err(Error::Locked { .. })));
     assert!(!is_there(&system, &format!("{OUTPUT}.old")));
     drop(first);
     SampleFile::keep_older(&mut system, path).unwrap();

@@ -5,15 +5,17 @@
 
 use crate::support;
 
+use kprof_daemon::drain_loop::Options;
 use kprof_daemon::record::control::{Control, control};
 use kprof_daemon::record::options::Record;
 use kprof_daemon::record::record;
 use kprof_daemon::signals::Signals;
+use kprof_daemon::write::compose::Form;
 use std::path::Path;
 use std::time::Duration;
 use support::kernel::Kernel;
 use support::recording::{run, run_on, wanted, world};
-use support::scenario::{OUTPUT, exactly_once, reading};
+use support::scenario::{self, OUTPUT, exactly_once, reading};
 use support::system::{SCHEME, Simulated};
 
 #[test]
@@ -190,6 +192,57 @@ fn an_older_profile_is_kept_as_old_and_another_file_is_left_as_it_is() {
     assert!(failed.to_string().contains("not a file of this program"), "{failed}");
     assert_eq!(system.file("/root/letter.txt"), letter);
     assert!(!system.0.borrow().disk.names.contains_key(Path::new("/root/letter.txt.old")));
+}
+
+/// Puts these bytes into a file.
+fn put(system: &Simulated, path: &str, bytes: &[u8]) {
+    let disk = &mut system.0.borrow_mut().disk;
+    let file = disk.open(Path::new(path));
+    disk.write(file, 0, bytes);
+}
+
+#[test]
+fn neither_program_renames_or_continues_a_file_of_the_other() {
+    for form in [Form::Text, Form::Binary] {
+        let (system, signals) = (world(), Signals::default());
+        signals.stop();
+        let options = || Options { form, ..scenario::options() };
+        let binary = if form == Form::Binary { &["--binary"][..] } else { &[] };
+        scenario::session(&system, options(), &signals).unwrap();
+        let before = system.file(OUTPUT);
+        let words = [&["-o", OUTPUT], binary, &["--", "true"]].concat();
+        let failed = run(&system, &words).0.unwrap_err();
+        assert!(failed.to_string().contains("a profile that kprof-record has not made"), "{failed}");
+        assert_eq!((failed.exit_code(), system.file(OUTPUT)), (125, before));
+        assert!(!system.0.borrow().disk.names.contains_key(Path::new(&format!("{OUTPUT}.old"))));
+
+        // A recording is renamed by the next one, so `profiled` adds nothing to it.
+        system.0.borrow_mut().disk.names.remove(Path::new(OUTPUT));
+        run(&system, &words).0.unwrap();
+        let before = system.file(OUTPUT);
+        let error = scenario::session(&system, options(), &signals).unwrap_err();
+        assert!(error.to_string().contains("a recording of kprof-record"), "{error}");
+        assert_eq!(system.file(OUTPUT), before);
+        run(&system, &words).0.unwrap();
+        assert_eq!(system.file(&format!("{OUTPUT}.old")), before);
+    }
+}
+
+#[test]
+fn no_file_of_another_program_is_replaced_by_an_older_recording() {
+    let profile = b"# kprof-profile 1\n# boot now\n".to_vec();
+    for (suffix, foreign) in [("old", b"my thesis\n".to_vec()), ("old", profile.clone()), ("new", profile)] {
+        let system = world();
+        let (name, words) = (format!("{OUTPUT}.{suffix}"), ["-o", OUTPUT, "--", "true"]);
+        if suffix == "old" {
+            run(&system, &words).0.unwrap();
+        }
+        let before = system.file(OUTPUT);
+        put(&system, &name, &foreign);
+        let failed = run(&system, &words).0.unwrap_err();
+        assert!(failed.to_string().starts_with(&format!("{name}: ")), "{failed}");
+        assert_eq!((system.file(&name), system.file(OUTPUT)), (foreign, before));
+    }
 }
 
 #[test]

@@ -30,6 +30,15 @@ fn the_command_keeps_its_own_options() {
 }
 
 #[test]
+fn a_recording_is_beside_the_caller_and_not_in_the_file_of_profiled() {
+    for words in [&["true"][..], &["flight"], &["--binary", "--", "true"]] {
+        let options = session(words).options;
+        assert_eq!((options.output.to_str(), options.maker), (Some("kprof-record.txt"), Maker::Record));
+    }
+    assert_eq!(session(&["-o", "x", "--", "true"]).options.output, Path::new("x"));
+}
+
+#[test]
 fn options_of_perf_are_understood() {
     let record = session(&["-a", "-g", "-F", "99", "-C", "1,2", "--", "true"]);
     assert_eq!(record.options.commands, ["lease", "hz 99", "cpus 1,2", "start"]);

@@ -11,6 +11,9 @@ use core::fmt::{self, Display, Formatter};
 pub const VERSION: u32 = 1;
 /// The first line of every header; a file that begins with anything else is not a kprof profile.
 pub const FIRST_LINE: &str = "# kprof-profile 1";
+/// The line after [`FIRST_LINE`] in a file of a single recording. `kprof-record` alone may rename such a file, and no
+/// other one.
+pub const RECORDING_LINE: &str = "# recorder kprof-record";
 
 /// The first line of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

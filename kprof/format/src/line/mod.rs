@@ -21,7 +21,7 @@ mod name;
 mod value;
 
 pub use field::{Counters, Field, Fields, List};
-pub use header::{Anchor, FIRST_LINE, Header, Profile, VERSION};
+pub use header::{Anchor, FIRST_LINE, Header, Profile, RECORDING_LINE, VERSION};
 pub use name::Name;
 pub use value::{BadLine, Checksum, Cpu, Hex, Range, Stream, Value};
 

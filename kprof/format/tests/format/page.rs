@@ -7,7 +7,7 @@
 use kprof_format::command::Verb;
 use kprof_format::counter::{Counter, EventCounter, MetaCounter};
 use kprof_format::fact::Fact;
-use kprof_format::line::{FIRST_LINE, LINES};
+use kprof_format::line::{FIRST_LINE, LINES, RECORDING_LINE};
 use kprof_format::marker::Marker;
 use kprof_format::record::Kind;
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,7 +70,7 @@ fn every_fact_of_a_header_stands_in_its_line_of_the_page_and_no_other() {
 fn every_line_of_the_text_form_stands_in_the_page_with_its_fields_and_no_other() {
     let page = page();
     let table = paragraph(&page, "| line | meaning |");
-    assert!(table.contains(&format!("| `{FIRST_LINE}` |")));
+    assert!([FIRST_LINE, RECORDING_LINE].iter().all(|line| table.contains(&format!("| `{line}` |"))));
     let is_counter = |key: &str| Counter::of(key).is_some() || key.bytes().all(|byte| byte.is_ascii_uppercase());
     let mut stands: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for row in table.lines().skip(2) {
@@ -83,7 +83,7 @@ fn every_line_of_the_text_form_stands_in_the_page_with_its_fields_and_no_other()
         }
     }
     // `# KEY VALUE` and `# anchor NAME=ADDRESS` have no fields.
-    for word in ["kprof-profile", "KEY", "anchor"] {
+    for word in ["kprof-profile", "recorder", "KEY", "anchor"] {
         assert_eq!(stands.remove(word), Some(BTreeSet::new()), "{word}");
     }
     let known = LINES.map(|(word, keys)| (word, keys.iter().copied().filter(|key| !key.is_empty()).collect()));
