@@ -6,23 +6,11 @@
 
 use crate::ctl::Ctl;
 use crate::drain_loop::Totals;
-use kprof_format::account;
+use kprof_format::account::{self, FATES, OTHER, fates};
 use kprof_format::counter::Counter;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
-
-/// The columns of the table; `None` is the sum of all losses.
-const COLUMNS: [Option<Counter>; 8] = [
-    Some(Counter::Sent),
-    Some(Counter::Taken),
-    Some(Counter::Coalesced),
-    Some(Counter::Pending),
-    Some(Counter::User),
-    Some(Counter::Idle),
-    None,
-    Some(Counter::Recorded),
-];
 
 /// The counters of all CPUs. They count since boot, or since the session began ([`Ctl::count_from_now`]).
 #[derive(Clone, Copy, Debug)]
@@ -52,16 +40,24 @@ impl Account<'_> {
         found
     }
 
-    /// Writes a line for each CPU.
+    /// How many ticks of all CPUs have had each of the [`FATES`].
+    pub fn fates(&self) -> [u64; FATES.len()] {
+        let each = self.0.cpus().map(|(_, counters)| fates(counters.iter()));
+        each.fold([0; FATES.len()], |sum, one| std::array::from_fn(|at| sum[at].saturating_add(one[at])))
+    }
+
+    /// Writes a line for each CPU: the ticks that were sent, and what has become of them.
     ///
     /// # Errors
     /// Errors of the writer.
     pub fn write_table(&self, out: &mut impl Write) -> io::Result<()> {
-        let heads = COLUMNS.map(|column| column.map_or("lost", Counter::name));
-        writeln!(out, "{:>5}{}", "cpu", heads.map(|head| format!("{head:>10}")).concat())?;
+        let columns = if self.fates()[OTHER] > 0 { FATES.len() } else { OTHER };
+        let heads = FATES[..columns].iter().map(|fate| format!("{:>10}", fate.name));
+        writeln!(out, "{:>5}{:>10}{}", "cpu", Counter::Sent.name(), heads.collect::<String>())?;
         for (cpu, counters) in self.0.cpus() {
-            let value = |column: Option<Counter>| column.map_or(counters.lost(), |counter| counters.get(counter));
-            writeln!(out, "{cpu:>5}{}", COLUMNS.map(|column| format!("{:>10}", value(column))).concat())?;
+            let values = fates(counters.iter());
+            let values = values[..columns].iter().map(|value| format!("{value:>10}"));
+            writeln!(out, "{cpu:>5}{:>10}{}", counters.get(Counter::Sent), values.collect::<String>())?;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use super::account::Account;
 use super::options::Counting;
 use super::stat_points::PointRows;
 use crate::ctl::Ctl;
+use kprof_format::account::{self, FATES, OTHER};
 use kprof_format::counter::Counter;
 use kprof_format::fact::Fact;
 use kprof_format::record::EVENT_NAMES;
@@ -19,38 +20,38 @@ use std::time::Duration;
 /// The maximum number of lines in the table by task.
 const MAX_TASKS: usize = 20;
 
-/// The rows: events, all ticks, then a row for each thing that can become of a tick. Each has its counter (`None`: the
-/// sum of all losses) and the text that is printed.
-const ROWS: [(Option<Counter>, &str); 12] = [
-    (Some(Counter::EVENTS[0]), ""),
-    (Some(Counter::EVENTS[1]), ""),
-    (Some(Counter::EVENTS[2]), ""),
-    (Some(Counter::Sent), "ticks"),
-    (Some(Counter::User), "user"),
-    (Some(Counter::IrqOn), "kernel, interrupts on"),
-    (Some(Counter::IrqOff), "kernel, interrupts off"),
-    (Some(Counter::Interrupt), "interrupt or exception"),
-    (Some(Counter::Idle), "idle"),
-    (Some(Counter::Coalesced), "coalesced with the next tick"),
-    (Some(Counter::Pending), "not taken: the CPU did not answer"),
-    (None, "lost"),
-];
-/// The index of the row of all ticks. The rows before it are events; the rows after it say what became of the ticks.
+/// The index of the row of all ticks. The rows before it are events; the rows after it are the fates of the ticks.
 const TICKS: usize = Counter::EVENTS.len();
+/// The number of rows.
+const ROWS: usize = TICKS + 1 + FATES.len();
 /// The index of the row of the pending ticks.
-const PENDING: usize = 10;
+const PENDING: usize = TICKS + 1 + account::PENDING;
 
-/// What was counted in a span of time, summed over the CPUs: the value of each of [`ROWS`].
+/// The name of each row in fields and intervals.
+fn row_name(row: usize) -> &'static str {
+    match row {
+        ..TICKS => Counter::EVENTS[row].name(),
+        TICKS => Counter::Sent.name(),
+        _ => FATES[row - TICKS - 1].name,
+    }
+}
+
+/// What was counted in a span of time, summed over the CPUs: the value of each row.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Counts {
     time: Duration,
-    rows: [u64; ROWS.len()],
+    rows: [u64; ROWS],
 }
 
 impl Counts {
     fn of(ctl: &Ctl, time: Duration) -> Self {
         let account = Account(ctl);
-        let rows = ROWS.map(|(counter, _)| counter.map_or_else(|| account.lost(), |counter| account.sum(counter)));
+        let fates = account.fates();
+        let rows = std::array::from_fn(|row| match row {
+            ..TICKS => account.sum(Counter::EVENTS[row]),
+            TICKS => account.sum(Counter::Sent),
+            _ => fates[row - TICKS - 1],
+        });
         Self { time, rows }
     }
 
@@ -89,7 +90,7 @@ impl Mean {
 /// The means over several runs.
 struct Means {
     seconds: Mean,
-    rows: [Mean; ROWS.len()],
+    rows: [Mean; ROWS],
     is_repeated: bool,
 }
 
@@ -115,8 +116,8 @@ impl Means {
 
     /// Writes a line of fields for each counter, in the order of `perf stat -x`.
     fn write_fields(&self, out: &mut impl Write, separator: &str, at: Option<Duration>) -> io::Result<()> {
-        for (row, (counter, _)) in ROWS.iter().enumerate() {
-            let (name, mean) = (counter.map_or("lost", Counter::name), self.rows[row]);
+        for (row, mean) in self.rows.into_iter().enumerate() {
+            let name = row_name(row);
             let (unit, metric, metric_unit) = match row {
                 ..TICKS => ("", format!("{:.1}", self.rate(row)), "/sec"),
                 TICKS => ("ticks", String::new(), ""),
@@ -146,9 +147,11 @@ impl Means {
         let sent = self.rows[TICKS];
         writeln!(out, "{:>14.0}  ticks{}\n", sent.value, self.spread(sent))?;
         let mut rest = sent.value;
-        for (mean, (_, words)) in self.rows.iter().zip(ROWS).skip(TICKS + 1) {
+        for (at, (mean, fate)) in self.rows[TICKS + 1..].iter().zip(FATES).enumerate() {
             rest -= mean.value;
-            writeln!(out, "{:>12.1} %  {words}{}", self.percent(mean.value), self.spread(*mean))?;
+            if at != OTHER || mean.value > 0.0 {
+                writeln!(out, "{:>12.1} %  {}{}", self.percent(mean.value), fate.words, self.spread(*mean))?;
+            }
         }
         // Means are rounded, so their sum may be off by much less than a tick.
         if rest.abs() > 1e-3 {
@@ -247,9 +250,9 @@ impl Intervals {
         if is_first {
             writeln!(out, "#           time             counts unit  events")?;
         }
-        for (row, (counter, _)) in ROWS.iter().enumerate() {
-            let (name, unit) = (counter.map_or("lost", Counter::name), if row < TICKS { "" } else { "ticks" });
-            writeln!(out, "{:>16.9} {:>18} {unit:<5} {name}", elapsed.as_secs_f64(), counts.rows[row])?;
+        for (row, count) in counts.rows.into_iter().enumerate() {
+            let (name, unit) = (row_name(row), if row < TICKS { "" } else { "ticks" });
+            writeln!(out, "{:>16.9} {count:>18} {unit:<5} {name}", elapsed.as_secs_f64())?;
         }
         Ok(())
     }
@@ -295,6 +298,24 @@ mod tests {
     }
 
     #[test]
+    fn recorded_user_and_idle_time_is_user_and_idle_time() {
+        let recorded = CTL.replace("user 90", "user 0").replace("idle 20", "idle 0")
+            + "cpu.1.recorded-user 90\ncpu.1.recorded-idle 20\ncpu.1.recorded 188\n";
+        let (table, fields) = (Counting::default(), Counting { separator: Some(",".into()), ..Counting::default() });
+        for counting in [table, fields] {
+            assert_eq!(printed(&counting, &[run(&recorded, 2)]), printed(&counting, &[run(CTL, 2)]));
+        }
+    }
+
+    #[test]
+    fn what_a_cpu_was_doing_is_not_known_if_the_kernel_does_not_say_it() {
+        let ctl = "cpu.1.sent 200\ncpu.1.taken 200\ncpu.1.user 50\ncpu.1.recorded 100\ncpu.1.lost-overtaken 50\n";
+        let out = printed(&Counting::default(), &[run(ctl, 2)]);
+        assert!(out.contains("50.0 %  taken, but it is not known what the CPU was doing\n"), "{out}");
+        assert!(!out.contains("not accounted"), "{out}");
+    }
+
+    #[test]
     fn tasks_that_have_no_row_are_counted() {
         for (more, said) in [(0, None), (1, Some("and 1 tasks with fewer events"))] {
             let tasks = (0..MAX_TASKS + more).map(|task| (format!("task-{task}"), [1, 0, 0])).collect();
@@ -321,7 +342,7 @@ mod tests {
     fn fields_are_in_the_order_of_perf() {
         let out = printed(&Counting { separator: Some(",".into()), ..Counting::default() }, &[run(CTL, 2)]);
         let lines: Vec<&str> = out.lines().collect();
-        assert_eq!(lines.len(), ROWS.len());
+        assert_eq!(lines.len(), ROWS);
         assert_eq!(lines[0], "5,,context-switches,2000000000,100.00,2.5,/sec");
         assert_eq!(lines[3], "200,ticks,sent,2000000000,100.00,,");
         assert_eq!(lines[4], "90,ticks,user,2000000000,100.00,45.0,% of sent");
@@ -341,7 +362,7 @@ mod tests {
         let out = String::from_utf8(out).unwrap();
         let lines: Vec<&str> = out.lines().collect();
         assert_eq!(lines[3], "1.001000000,200,ticks,sent,1001000000,100.00,,");
-        let second = |row: usize| lines[ROWS.len() + row];
+        let second = |row: usize| lines[ROWS + row];
         // 60 ticks were sent, and 4 that were sent before were taken now: 63 user, 1 pending.
         assert_eq!(second(TICKS), "4.500000000,64,ticks,sent,3499000000,100.00,,");
         assert_eq!(second(4), "4.500000000,63,ticks,user,3499000000,100.00,98.4,% of sent");

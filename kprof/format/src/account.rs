@@ -6,7 +6,7 @@
 //! recorded = delivered + overwritten + in-ring
 //! ```
 //!
-//! In: counters by name. Out: the identities that do not hold. Runs in: any. The counters are not corrected; sums do
+//! In: counters by name. Out: the identities that do not hold, and what has become of the ticks. Runs in: any. The counters are not corrected; sums do
 //! not wrap.
 
 use crate::counter::Counter::{self, *};
@@ -96,6 +96,69 @@ impl Identity {
     }
 }
 
+/// What can become of a tick that was sent to a CPU. Every tick has exactly one fate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fate {
+    /// Its name in tables and fields.
+    pub name: &'static str,
+    /// What it means.
+    pub words: &'static str,
+    /// The counters that it is the sum of.
+    parts: &'static [Counter],
+}
+
+const fn fate(name: &'static str, words: &'static str, parts: &'static [Counter]) -> Fate {
+    Fate { name, words, parts }
+}
+
+/// All fates, in the order in which they are shown. A tick in user code or in the idle task has the same fate whether
+/// it was recorded or filtered.
+pub const FATES: [Fate; 9] = [
+    fate("user", "user", &[User, RecordedUser]),
+    fate("irq-on", "kernel, interrupts on", &[IrqOn]),
+    fate("irq-off", "kernel, interrupts off", &[IrqOff]),
+    fate("interrupt", "interrupt or exception", &[Interrupt]),
+    fate("idle", "idle", &[Idle, RecordedIdle]),
+    fate("coalesced", "coalesced with the next tick", &[Coalesced]),
+    fate("pending", "not taken: the CPU did not answer", &[Pending]),
+    fate("lost", "lost", &Counter::LOSSES),
+    fate("other", "taken, but it is not known what the CPU was doing", &[Counter::Kernel]),
+];
+
+/// The index in [`FATES`] of the ticks that are pending.
+pub const PENDING: usize = 6;
+/// The index in [`FATES`] of the ticks of which it is not known what the CPU was doing: a reader of copies, some of
+/// which were overwritten first, gets no counters of the kinds of samples.
+pub const OTHER: usize = 8;
+
+/// How many ticks have had each of the [`FATES`].
+///
+/// ```
+/// use kprof_format::account::{FATES, fates};
+/// let counters = [("sent", 7), ("taken", 7), ("user", 2), ("recorded", 5), ("recorded-user", 4), ("irq-on", 1)];
+/// let fates = fates(counters.into_iter());
+/// assert_eq!((FATES[0].name, fates[0], fates[1], fates.iter().sum::<u64>()), ("user", 6, 1, 7));
+/// ```
+pub fn fates<'a>(counters: impl Iterator<Item = (&'a str, u64)>) -> [u64; FATES.len()] {
+    let (mut fates, mut recorded, mut known) = ([0_u64; FATES.len()], 0, 0_u64);
+    for (name, value) in counters {
+        // A loss that this version does not know is one too.
+        let counter = Counter::of(name).or(Counter::names_a_loss(name).then_some(LostFull));
+        let Some(counter) = counter else { continue };
+        if counter == Recorded {
+            recorded = value;
+        }
+        if Counter::RECORDED_KINDS.contains(&counter) {
+            known = known.saturating_add(value);
+        }
+        if let Some(at) = FATES.iter().position(|fate| fate.parts.contains(&counter)) {
+            fates[at] = fates[at].saturating_add(value);
+        }
+    }
+    fates[OTHER] = fates[OTHER].saturating_add(recorded.saturating_sub(known));
+    fates
+}
+
 /// The sum of all losses.
 pub fn lost<'a>(counters: impl Iterator<Item = (&'a str, u64)>) -> u64 {
     let losses = counters.filter(|(name, _)| Counter::names_a_loss(name));
@@ -127,6 +190,23 @@ mod tests {
             changed[at].1 = 77;
             assert!(IDENTITIES.iter().any(|identity| identity.fault(changed.into_iter()).is_some()), "{changed:?}");
         }
+    }
+
+    #[test]
+    fn each_counter_of_a_balanced_account_is_in_one_fate_and_the_fates_add_up_to_the_ticks_sent() {
+        let ends = SENT.parts.iter().chain(TAKEN.parts).chain(&Counter::LOSSES).chain(&Counter::RECORDED_KINDS);
+        for counter in ends.filter(|counter| ![Taken, Recorded].contains(counter)) {
+            let fates = FATES.iter().filter(|fate| fate.parts.contains(counter)).count();
+            assert_eq!(fates, 1, "{counter}");
+        }
+        assert_eq!([PENDING, OTHER].map(|at| FATES[at].name), ["pending", "other"]);
+        let kinds = [("irq-on", 1), ("recorded-user", 2), ("recorded-idle", 1)];
+        let of = |kinds: &[(&'static str, u64)]| fates(BALANCED.into_iter().chain(kinds.iter().copied()));
+        assert_eq!(of(&kinds), [4, 1, 0, 0, 2, 1, 3, 2, 1]);
+        // A reader of copies that were overwritten gets no kinds.
+        assert_eq!(of(&[]), [2, 0, 0, 0, 1, 1, 3, 2, 5]);
+        assert_eq!([of(&kinds), of(&[])].map(|fates| fates.iter().sum::<u64>()), [14; 2]);
+        assert_eq!(fates([("lost-elsewhere", 4)].into_iter())[PENDING + 1], 4);
     }
 
     #[test]
