@@ -1,7 +1,7 @@
 //! Signals, as flags that the drain loop checks once a round.
 //!
-//! In: SIGTERM, SIGINT, SIGHUP, SIGCHLD. Out: flags. Runs in: the handlers only store a flag; nothing here waits,
-//! allocates or prints. A kernel ends the wait of a reader when a signal arrives; every wait of the daemon is short
+//! In: SIGTERM, SIGINT, SIGHUP, SIGCHLD. Out: flags. Runs in: the handlers only store a flag; they never wait, allocate
+//! or print. A kernel ends the wait of a reader when a signal arrives; every wait of the daemon is short
 //! too, so a flag is seen soon in any case.
 
 use std::io;
@@ -13,12 +13,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Signals {
     stop: Arc<AtomicBool>,
     reopen: Arc<AtomicBool>,
+    hung_up: Arc<AtomicBool>,
     child_ended: Arc<AtomicBool>,
 }
 
 impl Signals {
-    /// Flags that are set by SIGTERM and SIGINT (stop) and SIGHUP (reopen). A second SIGTERM or SIGINT ends the process
-    /// immediately; records that were not acknowledged by then stay in the kernel.
+    /// Flags that are set by SIGTERM and SIGINT (stop). A second SIGTERM or SIGINT ends the process immediately; records
+    /// that were not acknowledged by then stay in the kernel.
     ///
     /// # Errors
     /// If the system refuses to install a handler.
@@ -28,27 +29,43 @@ impl Signals {
             signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&signals.stop))?;
             signal_hook::flag::register(signal, Arc::clone(&signals.stop))?;
         }
+        Ok(signals)
+    }
+
+    /// The signals of `profiled`: SIGHUP asks to reopen the file.
+    ///
+    /// # Errors
+    /// If the system refuses to install a handler.
+    pub fn of_profiled() -> io::Result<Self> {
+        let signals = Self::installed()?;
         signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&signals.reopen))?;
         Ok(signals)
     }
 
-    /// Also sets a flag when a child process ends.
+    /// The signals of `kprof-record`: SIGCHLD says that the command has ended; SIGHUP ends the recording, because its
+    /// terminal has gone, unless it was ignored from the beginning (nohup).
     ///
     /// # Errors
     /// If the system refuses to install a handler.
-    pub fn watch_children(self) -> io::Result<Self> {
-        signal_hook::flag::register(signal_hook::consts::SIGCHLD, Arc::clone(&self.child_ended))?;
-        Ok(self)
+    pub fn of_recording() -> io::Result<Self> {
+        let signals = Self::installed()?;
+        signal_hook::flag::register(signal_hook::consts::SIGCHLD, Arc::clone(&signals.child_ended))?;
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        if !ignores_hangup(&status) {
+            signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&signals.hung_up))?;
+        }
+        Ok(signals)
     }
 
     /// Whether something has happened that ends a pause early.
     pub fn any(&self) -> bool {
-        [&self.stop, &self.reopen, &self.child_ended].iter().any(|flag| flag.load(Ordering::Relaxed))
+        [&self.stop, &self.reopen, &self.hung_up, &self.child_ended].iter().any(|flag| flag.load(Ordering::Relaxed))
     }
 
     /// Whether the session has been asked to end.
     pub fn stop_wanted(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        // A flag of its own: after a hang-up, one SIGTERM does not end the process immediately.
+        self.stop.load(Ordering::Relaxed) || self.hung_up.load(Ordering::Relaxed)
     }
 
     /// Whether the session has been asked to end, or the command that it records has ended.
@@ -87,9 +104,26 @@ impl Signals {
     }
 }
 
+/// Whether a process with this `/proc/PID/status` ignores SIGHUP. A system without this file ignores it nowhere.
+fn ignores_hangup(status: &str) -> bool {
+    let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & 1 << (signal_hook::consts::SIGHUP - 1) != 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_bit_of_the_ignored_signals_is_that_of_a_hangup() {
+        for (status, ignores) in [
+            ("Name:\ta\nSigIgn:\t0000000000000001\n", true),
+            ("SigIgn:\t0000000000001006\nSigCgt:\t0000000000000001\n", false),
+            ("", false),
+        ] {
+            assert_eq!(ignores_hangup(status), ignores, "{status}");
+        }
+    }
 
     #[test]
     fn a_request_to_reopen_counts_once_and_a_request_to_end_stays() {
@@ -104,6 +138,7 @@ mod tests {
         assert!(!signals.any() && !signals.end_wanted());
         signals.stop();
         assert!(signals.any() && signals.end_wanted() && signals.stop_wanted());
-        assert!(signals.watch_children().unwrap().stop_wanted(), "the flags are the same ones");
+        signals.forget_child();
+        assert!(signals.clone().stop_wanted(), "the flags are the same ones");
     }
 }

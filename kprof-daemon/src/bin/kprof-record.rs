@@ -39,9 +39,7 @@ fn main() -> ExitCode {
 }
 
 fn session(wanted: &Record) -> Result<u8, Failed> {
-    let signals = Signals::installed()
-        .and_then(Signals::watch_children)
-        .map_err(|error| Error::Usage(format!("cannot handle signals: {error}")))?;
+    let signals = Signals::of_recording().map_err(|error| Error::Usage(format!("cannot handle signals: {error}")))?;
     let mut system = Host::default();
     let mut talk = std::io::stderr();
     let is_terminal = talk.is_terminal();

@@ -30,7 +30,7 @@ fn main() -> ExitCode {
 }
 
 fn session(wanted: &Profiled) -> Result<(), Error> {
-    let signals = Signals::installed().map_err(|error| Error::Usage(format!("cannot handle signals: {error}")))?;
+    let signals = Signals::of_profiled().map_err(|error| Error::Usage(format!("cannot handle signals: {error}")))?;
     profiled(&mut Host::default(), wanted, signals, || wanted.pid_file.as_deref().map(PidFile::write).transpose())
 }
 

@@ -1,7 +1,8 @@
 //! `kprof-record`: sampling around one command.
 //!
 //! In: options and a command. Out: the sample file, the account, and the command's own exit code. Runs in: user
-//! process. The command runs as a child process; this process only drains. Without a command it runs until a signal.
+//! process. The command runs as a child process; this process only drains. Without a command it runs until a signal or
+//! the end of its terminal; a signal ends the command too.
 
 pub mod account;
 pub mod control;
@@ -28,6 +29,7 @@ use kprof_format::command::Command;
 use kprof_format::fact::Fact;
 use kprof_format::record::EVENT_NAMES;
 use options::{Record, What};
+use rustix::process::{Pid, Signal, kill_process};
 use stat::Intervals;
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -238,8 +240,15 @@ fn run<S: System>(
         elapsed = (!goes_on).then(|| began.elapsed());
         goes_on
     });
-    // Also after an error of the session: this process does not end before its command.
-    let status = child.map(|mut child| child.wait());
+    // Also after an error of the session: this process does not end before its command. A signal that ends the
+    // recording ends the command too, as with perf.
+    let status = child.map(|mut child| {
+        if signals.stop_wanted() && is_running(&mut child) {
+            // If it has ended meanwhile, there is nothing to end.
+            let _ = kill_process(Pid::from_child(&child), Signal::TERM);
+        }
+        child.wait()
+    });
     let totals = ended?;
     let elapsed = elapsed.unwrap_or_else(|| began.elapsed());
     let code = status.map_or(0, |status| status.map_or(code::FAILED, exit_code));

@@ -19,10 +19,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 const NOTES: &str = "\
-Without a command: until Ctrl-C. `record` as the first word is accepted, as by perf. What the options set, and
-sampling, is undone by the kernel when kprof-record ends, also by a kill. Sampling that ran before goes on. An earlier
-recording at FILE becomes FILE.old; a file of another program is neither renamed nor replaced. While profiled runs, the
-samples are copies of those that profiled gets, which loses nothing by it.
+Without a command: until Ctrl-C, SIGTERM, or the end of the terminal. Each of them also ends a command, by SIGTERM.
+`record` as the first word is accepted, as by perf. What the options set, and sampling, is undone by the kernel when
+kprof-record ends, also by a kill. Sampling that ran before goes on. An earlier recording at FILE becomes FILE.old; a
+file of another program is neither renamed nor replaced. While profiled runs, the samples are copies of those that
+profiled gets, which loses nothing by it.
 
 Exit code: that of the command (128 + n when signal n ended it); 125 when kprof-record failed, 126 when the command
 cannot be executed, 127 when it was not found, 2 for a wrong command line.

@@ -27,6 +27,7 @@ mod record;
 mod recorded;
 mod redox;
 mod rounds;
+mod signals;
 mod stat;
 mod support;
 mod two_crashes;
