@@ -1,18 +1,24 @@
 //! Task names by id and time.
 //!
 //! In: meta records, and on resume the `# task` lines of the file. Out: the escaped name of a task at a given TSC, for
-//! the first field of a sample line. Runs in: user process. Bounded: at most [`Names::LIMIT`] tasks. Beyond that, the
-//! names of the tasks that had no sample for the longest time are forgotten and counted. From then on these tasks are
-//! written as `id<hex>`.
+//! the first field of a sample line. Runs in: user process. Bounded: at most [`Names::LIMIT`] tasks, in at most about 11
+//! MB and their different names. Beyond that, the names of the tasks that had no sample for the longest time are
+//! forgotten and counted. From then on these tasks are written as `id<hex>`.
 
 use kprof_format::text::{Hex, UNNAMED_TASK, escaped};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::rc::Rc;
 
 /// Names of tasks, in their escaped form.
 #[derive(Debug, Default)]
 pub struct Names {
     known: HashMap<u64, Known, BuildHasherDefault<IdHasher>>,
+    /// The earlier names of the tasks that were renamed in this round, oldest first, each with the TSC from which on it
+    /// is valid: samples from before the newest name may still come.
+    earlier: HashMap<u64, Vec<(u64, Rc<[u8]>)>>,
+    /// Each different name once: of many tasks most have the names of a few programs.
+    texts: HashSet<Rc<[u8]>>,
     round: u64,
     forgotten: u64,
     /// Buffer in which the name of an unnamed task is built.
@@ -47,17 +53,19 @@ pub struct Name<'a> {
     pub is_the_only_one: bool,
 }
 
-#[derive(Debug, Default)]
+/// The newest name of a task.
+#[derive(Debug)]
 struct Known {
-    /// The names of the task, each after the TSC from which on it is valid; the newest last. There is more than one
-    /// only while samples from before the newest name may still come.
-    names: Vec<(u64, Box<[u8]>)>,
+    /// The TSC from which on it is valid.
+    from: u64,
+    name: Rc<[u8]>,
+    /// The last round in which it was set or asked for.
     last_used: u64,
 }
 
 impl Names {
-    /// The number of tasks whose names are kept.
-    pub const LIMIT: usize = 16_384;
+    /// The number of tasks whose names are kept: so many fit into a table of 2^18 places.
+    pub const LIMIT: usize = (1 << 18) / 8 * 7;
 
     /// Task `id` is called `name` from `tsc` on.
     pub fn set(&mut self, id: u64, tsc: u64, name: &[u8]) {
@@ -69,10 +77,18 @@ impl Names {
         if self.known.len() >= Self::LIMIT && !self.known.contains_key(&id) {
             self.forget_the_oldest();
         }
-        let round = self.round;
-        let known = self.known.entry(id).or_default();
-        known.last_used = round;
-        known.names.push((tsc, name));
+        let name = match self.texts.get(&*name) {
+            Some(name) => Rc::clone(name),
+            None => {
+                let name = Rc::from(name);
+                self.texts.insert(Rc::clone(&name));
+                name
+            }
+        };
+        let newest = Known { from: tsc, name, last_used: self.round };
+        if let Some(old) = self.known.insert(id, newest) {
+            self.earlier.entry(id).or_default().push((old.from, old.name));
+        }
     }
 
     /// The name of task `id` at `tsc`: the last name set by then, otherwise the first one. For an unknown task it is
@@ -88,28 +104,28 @@ impl Names {
             };
             self.set(id, 0, &name);
         }
-        let known = self.known.entry(id).or_default();
+        let Some(known) = self.known.get_mut(&id) else { return Name { text: &[], is_the_only_one: false } };
         known.last_used = self.round;
-        let at = known.names.iter().rposition(|(from, _)| *from <= tsc).unwrap_or(0);
-        let text = known.names.get(at).map_or(&[][..], |(_, name)| name);
-        Name { text, is_the_only_one: known.names.len() == 1 }
+        match self.earlier.get(&id) {
+            Some(earlier) if tsc < known.from => {
+                let valid = earlier.iter().rfind(|(from, _)| *from <= tsc).or(earlier.first());
+                Name { text: valid.map_or(&known.name, |(_, name)| name), is_the_only_one: false }
+            }
+            earlier => Name { text: &known.name, is_the_only_one: earlier.is_none() },
+        }
     }
 
     /// Called when all samples up to now have been written. Older names of renamed tasks are then dropped.
     pub fn end_round(&mut self) {
         self.round += 1;
-        for known in self.known.values_mut().filter(|known| known.names.len() > 1) {
-            known.names.drain(..known.names.len() - 1);
-        }
+        self.earlier.clear();
     }
 
     /// Id, TSC and escaped name of every task, sorted by id. A new file begins with them.
     pub fn all(&self) -> Vec<(u64, u64, &[u8])> {
-        let newest = |(id, known): (&u64, &'_ Known)| known.names.last().map(|(tsc, _)| (*id, *tsc));
-        let mut ids: Vec<(u64, u64)> = self.known.iter().filter_map(newest).collect();
-        ids.sort_unstable();
-        let name = |(id, tsc)| self.known.get(&id)?.names.last().map(|(_, name)| (id, tsc, &**name));
-        ids.into_iter().filter_map(name).collect()
+        let mut all: Vec<_> = self.known.iter().map(|(id, known)| (*id, known.from, &*known.name)).collect();
+        all.sort_unstable();
+        all
     }
 
     /// How many tasks' names have been forgotten, because of [`Names::LIMIT`].
@@ -124,8 +140,10 @@ impl Names {
         ages.select_nth_unstable(few);
         for (_, id) in &ages[..few] {
             self.known.remove(id);
+            self.earlier.remove(id);
             self.forgotten += 1;
         }
+        self.texts.retain(|name| Rc::strong_count(name) > 1);
     }
 }
 
@@ -167,16 +185,30 @@ mod tests {
     fn a_flood_of_tasks_stays_bounded_and_the_ones_in_use_stay() {
         let mut names = Names::default();
         names.set(1, 0, b"init");
-        for id in 2..100_000 {
-            names.set(id, 0, b"short-lived");
-            if id % 100 == 0 {
+        let all = 2 * Names::LIMIT as u64;
+        for id in 2..all {
+            names.set(id, 0, format!("short-lived {}", id / 100).as_bytes());
+            if id % 10_000 == 0 {
                 assert_eq!(name(&mut names, 1, 0), "init");
                 names.end_round();
             }
         }
         assert!(names.known.len() <= Names::LIMIT);
         assert_eq!(name(&mut names, 1, 0), "init");
-        assert_eq!(names.forgotten(), 99_999 - names.known.len() as u64);
-        assert_eq!(name(&mut names, 99_999, 0), "short-lived");
+        assert_eq!(names.forgotten(), all - 1 - names.known.len() as u64);
+        assert_eq!(name(&mut names, all - 1, 0), format!("short-lived%20{}", (all - 1) / 100));
+        assert!(names.texts.len() < Names::LIMIT / 100 + 4, "no text is kept without a task: {}", names.texts.len());
+    }
+
+    #[test]
+    fn a_task_that_lives_long_has_its_name_after_many_others_that_came_later() {
+        let mut names = Names::default();
+        names.set(7, 0, b"daemon");
+        for id in 1000..150_000 {
+            names.set(id, 0, b"worker");
+            names.end_round();
+        }
+        assert_eq!(name(&mut names, 7, 0), "daemon");
+        assert_eq!((names.forgotten(), names.texts.len()), (0, 2));
     }
 }

@@ -376,10 +376,19 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         }
         let taken = self.intake.take(self.system, &mut self.source, &mut self.ctl);
         self.fill = taken.fill;
+        let had_all_names = self.names.forgotten() == 0;
         for piece in &taken.pieces {
             self.digest(piece)?;
         }
         self.names.end_round();
+        if had_all_names && self.names.forgotten() > 0 {
+            self.system.say(format_args!(
+                "{}: there were more than {} tasks; the names of those that had no sample for the longest time are \
+                 forgotten, and a sample of such a task has the name id<hex>",
+                self.options.output.display(),
+                Names::LIMIT
+            ));
+        }
         self.write()?;
         if self.totals.reached_max {
             return Ok(Round { brought: 0, is_more: false });
