@@ -223,11 +223,17 @@ impl Ctl {
         self.fact(Fact::Boot).unwrap_or("")
     }
 
-    /// Compares this boot with the last one in the sample file: `last` is the id of that boot, `read_to` the position
-    /// up to which each of its streams was read. If the ids are equal but the kernel's positions are lower, the kernel
-    /// has booted again with the same id. The id of this boot in the file is then `ID~2`, `ID~3` and so on. Returns
+    /// Compares this boot with the last one in the sample file: `last` is the id of that boot, `begins` the position at
+    /// which what was read of each of its streams begins, `read_to` where it ends. If the ids are equal but the kernel's
+    /// newest record is below the end, or its oldest one below the beginning, the kernel has booted again with the same
+    /// id. (The oldest record of a flight recorder that was rotated may be below the beginning.) The id of this boot in the file is then `ID~2`, `ID~3` and so on. Returns
     /// whether the boot got such an id now.
-    pub fn rename_repeated_boot(&mut self, last: Option<&str>, read_to: &BTreeMap<Stream, u64>) -> bool {
+    pub fn rename_repeated_boot(
+        &mut self,
+        last: Option<&str>,
+        begins: impl IntoIterator<Item = (Stream, u64)>,
+        read_to: &BTreeMap<Stream, u64>,
+    ) -> bool {
         let Some(last) = last else { return false };
         let (id, number) = match last.split_once('~') {
             Some((id, number)) => (id, number.parse().unwrap_or(1_u32)),
@@ -237,7 +243,8 @@ impl Ctl {
             return false;
         }
         let is_beyond = |(stream, end): (&Stream, &u64)| self.position_in(*stream).is_some_and(|now| *end > now);
-        let is_new = read_to.iter().any(is_beyond);
+        let is_before = |(stream, begin)| self.position_out(stream).is_some_and(|oldest| oldest < begin);
+        let is_new = read_to.iter().any(is_beyond) || !self.overwrites() && begins.into_iter().any(is_before);
         let name = if is_new { format!("{id}~{}", number.saturating_add(1)) } else { last.to_owned() };
         self.boot_in_file = Some(name);
         is_new

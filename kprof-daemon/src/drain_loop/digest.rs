@@ -68,6 +68,11 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
             let Some(item) = records.next().or_else(|| give_up_rest(&mut records, is_the_end)) else { break };
             let here = records.item_from();
             if here < place.on_disk {
+                if let Item::Sample(sample) = &item
+                    && let Some((_, tsc)) = place.begins.filter(|(from, tsc)| *from == here && *tsc != sample.tsc)
+                {
+                    return Err(self.other_boot(stream, here, [tsc, sample.tsc]));
+                }
                 self.totals.again += 1;
                 continue;
             }
@@ -164,6 +169,18 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
             self.composer.end(stream, self.ctl.boot(), end, counters);
         }
         Ok(())
+    }
+
+    /// A record at a position that is on disk has another TSC there: the kernel has booted again with the same id, and
+    /// has recorded more than it had at the end of the earlier boot. Nothing of this round is written or acknowledged.
+    fn other_boot(&self, stream: Stream, position: u64, [in_file, here]: [u64; 2]) -> Error {
+        let what = format!(
+            "its boot {} is another one than that of the kernel, which has the same id: in stream {stream}, position \
+             {position} has TSC {in_file:x} in the file and {here:x} now; move the file away (nothing was \
+             acknowledged), and set a different `Config::boot` at each boot",
+            self.ctl.boot()
+        );
+        Error::Malformed { path: self.options.output.clone(), what }
     }
 
     /// Tells the kernel which records are on disk, so that it can free them. Only called after the write has been

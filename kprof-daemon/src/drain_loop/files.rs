@@ -51,10 +51,11 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
     /// Continues a file that was opened: if its last boot is this boot, records that it already has are skipped;
     /// otherwise a new header is written.
     pub(super) fn go_on_from(&mut self, resumed: Resumed) -> Result<(), Error> {
-        if self.ctl.rename_repeated_boot(resumed.boot.as_deref(), &resumed.ends) {
+        let begins = resumed.begins.iter().map(|(stream, (from, _))| (*stream, *from));
+        if self.ctl.rename_repeated_boot(resumed.boot.as_deref(), begins, &resumed.ends) {
             self.system.say(format_args!(
-                "{}: the boot id {} is already in the file, and more was read of that boot than this one has recorded; \
-                 this is boot {} there. The kernel should set a different `Config::boot` at each boot",
+                "{}: the boot id {} is already in the file, but what was read of that boot is not of this one; this is \
+                 boot {} there. The kernel should set a different `Config::boot` at each boot",
                 self.options.output.display(),
                 self.ctl.kernels_boot(),
                 self.ctl.boot(),
@@ -69,6 +70,9 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
         }
         for (stream, end) in resumed.ends {
             self.intake.place(stream).on_disk = end;
+        }
+        for (stream, (from, tsc)) in resumed.begins {
+            self.intake.place(stream).begins = tsc.map(|tsc| (from, tsc));
         }
         Ok(())
     }

@@ -32,6 +32,8 @@ pub(super) struct Place {
     pub position: Option<u64>,
     /// Everything below this position is on disk from an earlier session.
     pub on_disk: u64,
+    /// Position and TSC of the first sample that is on disk from an earlier session.
+    pub begins: Option<(u64, u64)>,
     /// Samples and events below this position were recorded before the session and are not written.
     pub older: u64,
     /// The beginning of a record whose end has not been read yet.

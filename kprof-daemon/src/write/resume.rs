@@ -34,6 +34,9 @@ pub struct Resumed {
     pub boot: Option<String>,
     /// Position after the last record on disk, for each stream of that boot.
     pub ends: BTreeMap<Stream, u64>,
+    /// Where the first batch of each stream of that boot begins, and the TSC of its first sample: together they tell
+    /// that boot from another one with the same id. No TSC if the batch does not begin with a sample.
+    pub begins: BTreeMap<Stream, (u64, Option<u64>)>,
     /// The tasks of that boot: ids, and escaped names.
     pub names: BTreeMap<u64, Box<[u8]>>,
 }
@@ -59,7 +62,11 @@ pub struct Scan {
 #[derive(Debug)]
 struct OpenBatch {
     stream: Stream,
+    from: u64,
     to: u64,
+    /// How many lines it has so far, its own first line included, and the TSC if the second one is a sample.
+    lines: u64,
+    first_tsc: Option<u64>,
     /// The checksum of its lines so far.
     sum: Crc32,
     names: Vec<(u64, Box<[u8]>)>,
@@ -125,6 +132,7 @@ impl Scan {
             // it.
             if let Some(open) = &mut self.open {
                 open.sum.add(line);
+                open.lines += 1;
             }
         }
         used
@@ -135,6 +143,8 @@ impl Scan {
             && let Ok(line) = std::str::from_utf8(line)
         {
             self.meta(line);
+        } else if let Some(open) = self.open.as_mut().filter(|open| open.lines == 1 && is_of_cpu(open.stream)) {
+            open.first_tsc = tsc_of_sample(line);
         }
     }
 
@@ -169,8 +179,14 @@ impl Scan {
             samples::take_varint(&mut payload).ok().and_then(|length| payload.get(..usize::try_from(length).ok()?));
         let first = head.and_then(|head| std::str::from_utf8(head.split(|byte| *byte == b'\n').next()?).ok());
         if let Some((Batch::WORD, rest)) = first.and_then(|line| line.strip_prefix("# ")?.split_once(' '))
-            && let Some(open) = self.begin(rest)
+            && let Some(mut open) = self.begin(rest)
         {
+            // Lines after the first one are of words that were no record, which may have been the first ones.
+            let is_alone = head.is_some_and(|head| head.iter().filter(|byte| **byte == b'\n').count() == 1);
+            if is_alone && is_of_cpu(open.stream) {
+                let mut samples = payload.get(head.map_or(0, <[u8]>::len)..).unwrap_or_default();
+                open.first_tsc = samples::Reader::default().read(&mut samples).and_then(Result::ok).map(|it| it.tsc);
+            }
             self.finish(open);
         }
     }
@@ -198,7 +214,8 @@ impl Scan {
         let of_header = Name::Raw(self.header_boot.trim().as_bytes());
         let batch = Batch::read(rest).ok().filter(|batch| batch.boot.is_none_or(|boot| boot == of_header))?;
         let sum = Crc32::of_batch(&self.header_boot);
-        Some(OpenBatch { stream: batch.cpu.into(), to: batch.to, sum, names: Vec::new() })
+        let (stream, from, to) = (batch.cpu.into(), batch.from, batch.to);
+        Some(OpenBatch { stream, from, to, lines: 0, first_tsc: None, sum, names: Vec::new() })
     }
 
     /// Ends the open batch. It is finished if its `# end` line has its stream and position and, in the text form, if
@@ -216,6 +233,7 @@ impl Scan {
         self.all_is_finished();
         let end = self.finished.ends.entry(batch.stream).or_default();
         *end = batch.to.max(*end);
+        self.finished.begins.entry(batch.stream).or_insert((batch.from, batch.first_tsc));
         self.finished.names.extend(batch.names);
     }
 
@@ -228,6 +246,16 @@ impl Scan {
         }
         self.finished.finished_bytes = self.offset;
     }
+}
+
+fn is_of_cpu(stream: Stream) -> bool {
+    matches!(stream, Stream::Cpu(_))
+}
+
+/// The TSC in the line of a sample: `TASK CPU TSC ADDRESS ...`.
+fn tsc_of_sample(line: &[u8]) -> Option<u64> {
+    let tsc = line.split(|byte| *byte == b' ').nth(2)?;
+    u64::from_str_radix(std::str::from_utf8(tsc).ok()?, 16).ok()
 }
 
 #[cfg(test)]

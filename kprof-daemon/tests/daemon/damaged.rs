@@ -113,6 +113,51 @@ fn a_file_of_another_program_stays_where_it_is() {
     }
 }
 
+/// What a boot does before `profiled` starts: some ticks, at other times than in every other boot.
+fn booted(ticks: u64) -> Kernel {
+    let mut kernel = kernel();
+    kernel.tsc = 1_000_000_000 * ticks;
+    (0..ticks).for_each(|_| kernel.tick());
+    kernel
+}
+
+#[test]
+fn a_boot_with_a_repeated_id_that_has_recorded_more_is_told_apart_by_its_first_sample() {
+    for form in [Form::Text, Form::Binary] {
+        let signals = Signals::default();
+        let system = ticking(kernel(), 20, &signals);
+        session(&system, Options { form, ..options() }, &signals).unwrap();
+        let before = system.file(OUTPUT);
+        system.0.borrow_mut().kernel = booted(200);
+        let error = session(&system, Options { form, ..options() }, &signals).unwrap_err().to_string();
+        assert!(error.contains("move the file away") && error.contains("position 0 has TSC"), "{form:?}: {error}");
+        assert_eq!(system.file(OUTPUT), before);
+        assert!(system.0.borrow().kernel.rings.values().all(|ring| ring.tail == 0), "nothing was acknowledged");
+    }
+}
+
+#[test]
+fn a_boot_with_a_repeated_id_that_has_recorded_more_is_told_apart_by_its_oldest_record() {
+    let signals = Signals::default();
+    signals.stop();
+    let system = ticking(booted(30), 20, &signals);
+    session(&system, Options { output: "/root/earlier.txt".into(), ..options() }, &signals).unwrap();
+    {
+        let kernel = &mut system.0.borrow_mut().kernel;
+        kernel.ledger.clear();
+        // As for each claim, the kernel repeats the names.
+        kernel.names.clone().into_iter().for_each(|(id, name)| kernel.name(id, name));
+        (0..20).for_each(|_| kernel.tick());
+    }
+    session(&system, options(), &signals).unwrap();
+    let mut ledger = system.0.borrow().kernel.ledger.clone();
+    system.0.borrow_mut().kernel = booted(200);
+    session(&system, options(), &signals).unwrap();
+    ledger.append(&mut system.0.borrow().kernel.ledger.clone());
+    system.0.borrow_mut().kernel.ledger = ledger;
+    exactly_once(&system, &reading(&system)).unwrap();
+}
+
 #[test]
 fn a_boot_id_that_repeats_hides_no_sample() {
     let signals = Signals::default();
