@@ -14,9 +14,9 @@ use std::rc::Rc;
 #[derive(Debug, Default)]
 pub struct Names {
     known: HashMap<u64, Known, BuildHasherDefault<IdHasher>>,
-    /// The earlier names of the tasks that were renamed in this round, oldest first, each with the TSC from which on it
-    /// is valid: samples from before the newest name may still come.
-    earlier: HashMap<u64, Vec<(u64, Rc<[u8]>)>>,
+    /// The earlier names of the tasks that were renamed in this round, oldest first: samples from before the newest name
+    /// may still come.
+    earlier: HashMap<u64, Vec<Known>>,
     /// Each different name once: of many tasks most have the names of a few programs.
     texts: HashSet<Rc<[u8]>>,
     round: u64,
@@ -53,7 +53,7 @@ pub struct Name<'a> {
     pub is_the_only_one: bool,
 }
 
-/// The newest name of a task.
+/// A name of a task.
 #[derive(Debug)]
 struct Known {
     /// The TSC from which on it is valid.
@@ -87,7 +87,7 @@ impl Names {
         };
         let newest = Known { from: tsc, name, last_used: self.round };
         if let Some(old) = self.known.insert(id, newest) {
-            self.earlier.entry(id).or_default().push((old.from, old.name));
+            self.earlier.entry(id).or_default().push(old);
         }
     }
 
@@ -108,8 +108,8 @@ impl Names {
         known.last_used = self.round;
         match self.earlier.get(&id) {
             Some(earlier) if tsc < known.from => {
-                let valid = earlier.iter().rfind(|(from, _)| *from <= tsc).or(earlier.first());
-                Name { text: valid.map_or(&known.name, |(_, name)| name), is_the_only_one: false }
+                let valid = earlier.iter().rfind(|old| old.from <= tsc).or(earlier.first());
+                Name { text: &valid.unwrap_or(known).name, is_the_only_one: false }
             }
             earlier => Name { text: &known.name, is_the_only_one: earlier.is_none() },
         }

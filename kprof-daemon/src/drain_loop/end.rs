@@ -114,6 +114,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
             if all_there || rounds == LAST_ROUNDS {
                 break;
             }
+            let before = self.totals;
             let found_nothing = self.round()?.brought == 0;
             let will_have_more =
                 !target.is_empty() && !self.source.is_finite() && self.source.access() != Access::Counters;
@@ -124,7 +125,11 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
                 // Another process may be reading at this moment.
                 let _ = self.system.sleep(Pace::SHORTEST);
             }
-            rounds += usize::from(found_nothing || target.is_empty());
+            // A device that gives one record again and again brings bytes, but only words that are no record there.
+            let now = self.totals;
+            let is_damage =
+                now.corrupt > before.corrupt && (now.samples, now.events) == (before.samples, before.events);
+            rounds += usize::from(found_nothing || is_damage || target.is_empty());
         }
         self.has_missed_meta |= target.get(&Stream::Meta).is_some_and(|end| !self.has_read(Stream::Meta, *end));
         Ok(())

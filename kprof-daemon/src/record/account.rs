@@ -90,6 +90,16 @@ impl Account<'_> {
             }
             self.write_table(out)?;
         }
+        let missing = self.sum(Counter::Recorded).saturating_sub(totals.samples);
+        if totals.reached_max {
+            writeln!(
+                out,
+                "the file has reached --max-size, which has ended the recording; {missing} samples that the kernel has \
+                 recorded are not in it"
+            )?;
+        } else if missing > 0 && !quiet {
+            writeln!(out, "{missing} of the ticks in the table were recorded and are not in the file")?;
+        }
         for sentence in self.contradictions() {
             writeln!(out, "the account does not balance: {sentence}")?;
         }
@@ -133,6 +143,22 @@ mod tests {
         assert!(!plain.contains("recorded hits") && !plain.contains("before the recording"), "{plain}");
         assert_eq!(said(5, 0), format!("{first}5 recorded hits of points\n{table}"));
         assert_eq!(said(0, 1), format!("{first}1 samples from before the recording are not in the file\n{table}"));
+    }
+
+    #[test]
+    fn a_file_that_has_fewer_samples_than_the_table_counts_is_said_to_have_and_why() {
+        let ctl = between("cpu.1.recorded 7\n", "cpu.1.sent 2142\ncpu.1.taken 2142\ncpu.1.recorded 2149\n");
+        let last_line = |samples, reached_max, quiet| {
+            let (mut out, totals) = (Vec::new(), Totals { samples, reached_max, ..Totals::default() });
+            Account(&ctl).write_account(&mut out, &totals, Path::new("f"), Duration::from_secs(3), quiet).unwrap();
+            String::from_utf8(out).unwrap().lines().last().map(str::to_owned)
+        };
+        let full = "the file has reached --max-size, which has ended the recording; 942 samples that the kernel has \
+                    recorded are not in it";
+        assert_eq!([false, true].map(|quiet| last_line(1200, true, quiet)), [Some(full.into()), Some(full.into())]);
+        let rest = "2 of the ticks in the table were recorded and are not in the file";
+        assert_eq!([false, true].map(|quiet| last_line(2140, false, quiet)), [Some(rest.into()), None]);
+        assert!(last_line(2142, false, false).is_some_and(|line| line.trim().starts_with("1 ")), "the table");
     }
 
     #[test]

@@ -140,6 +140,7 @@ pub fn record<S: System>(
             });
             progress.clear(talk);
             let run = run?;
+            say_unknown_points(system, wanted, &run.ctl);
             let account = Account(&run.ctl);
             // If the terminal is gone, the file is there nevertheless.
             let _ = account.write_account(talk, &run.totals, &wanted.options.output, run.elapsed, wanted.quiet);
@@ -176,8 +177,26 @@ pub fn record<S: System>(
             break;
         }
     }
+    if let Some(last) = runs.last() {
+        say_unknown_points(system, wanted, &last.ctl);
+    }
     let _ = stat::write(talk, counting, &wanted.command, &runs);
     Ok(runs.last().map_or(0, |run| run.code))
+}
+
+/// Says which points of the command line were never hit: the name may be wrong, or that of an event of perf.
+fn say_unknown_points(system: &mut impl System, wanted: &Record, ctl: &Ctl) {
+    for command in &wanted.options.commands {
+        if let Ok(Command::Event(points, _)) = Command::parse(command.as_bytes())
+            && !ctl.points().any(|(name, ..)| points.contains(name))
+        {
+            system.say(format_args!(
+                "kprof-record: no point `{}` was hit since boot; `kprof-record list` shows the names (samples by time \
+                 need no -e)",
+                points.as_str()
+            ));
+        }
+    }
 }
 
 /// What one run of the command has given.

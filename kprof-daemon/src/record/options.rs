@@ -89,8 +89,8 @@ struct Sampling {
     /// Samples a second on each CPU; `N force` above 20000
     #[arg(short = 'F', long, value_name = "N", value_parser = one_line)]
     hz: Option<String>,
-    /// Samples only these CPUs: 1,3
-    #[arg(short = 'C', long, value_name = "LIST", value_parser = one_line)]
+    /// Samples only these CPUs: 1,3 or 0-2
+    #[arg(short = 'C', long, value_name = "LIST", value_parser = cpu_list)]
     cpus: Option<String>,
     /// The most frames of a sample
     #[arg(long, value_name = "N", value_parser = one_line)]
@@ -224,6 +224,9 @@ pub enum Wanted {
     Text(String),
 }
 
+/// Verbs of perf that `kprof-fold` has.
+const OF_FOLD: [&str; 5] = ["report", "top", "script", "annotate", "diff"];
+
 /// Parses the arguments of `kprof-record`, without the program's own name.
 ///
 /// # Errors
@@ -231,7 +234,12 @@ pub enum Wanted {
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted, Error> {
     // `record` is perf's word for what is done without a verb.
     let mut arguments = arguments.into_iter().peekable();
-    arguments.next_if(|first| first == "record");
+    if arguments.next_if(|first| first == "record").is_none()
+        && let Some(verb) = arguments.peek().and_then(|first| OF_FOLD.iter().find(|verb| first == **verb))
+    {
+        let why = format!("`{verb}` is a verb of kprof-fold, which reads the file; `-- {verb}` runs a program");
+        return Err(Error::Usage(why));
+    }
     let cli: Cli = match parsed(arguments) {
         Ok(cli) => cli,
         Err(other) => return other.map(Wanted::Text),
@@ -322,6 +330,17 @@ fn counted_event(value: &str) -> Result<String, String> {
         Some(_) => Ok(value.to_owned()),
         None => Err("the name of a point is expected; stat counts each hit, and `kprof-record -e` records them".into()),
     }
+}
+
+/// A list of CPUs as perf takes it, in the kernel's form, which has no ranges.
+fn cpu_list(value: &str) -> Result<String, String> {
+    let cpus = |part: &str| -> Option<Vec<String>> {
+        let Some((first, last)) = part.split_once('-') else { return Some(vec![part.into()]) };
+        let (first, last) = (first.parse::<u16>().ok()?, last.parse::<u16>().ok()?);
+        (first <= last).then(|| (first..=last).map(|cpu| cpu.to_string()).collect())
+    };
+    let all: Option<Vec<Vec<String>>> = one_line(value)?.split(',').map(cpus).collect();
+    all.map(|all| all.concat().join(",")).ok_or_else(|| "CPUs are expected, as 1,3 or 0-2".into())
 }
 
 /// A value that is part of one command to the kernel.

@@ -5,16 +5,20 @@
 
 use crate::support;
 
+use kprof_daemon::source::kprof_device::KprofDevice;
+use kprof_daemon::source::{Source, Stream};
+use kprof_daemon::write::sample_file::SampleFile;
 use kprof_format::account::IDENTITIES;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 use support::kernel::Kernel;
 use support::reader::Reading;
 use support::recording::{run, world};
 use support::scenario::{OUTPUT, exactly_once, reading};
-use support::system::Simulated;
+use support::system::{SCHEME, Simulated};
 
 /// The control file of the other reader.
 const PROFILED: u64 = u64::MAX;
@@ -93,6 +97,29 @@ fn it_records_every_sample_beside_another_reader_which_loses_none() {
     assert_eq!(world.kernel.copier, None);
     drop(world);
     assert!(system.0.borrow_mut().kernel.text(0).contains("\nhz 1000\n"), "the lease was undone");
+}
+
+#[test]
+fn without_an_output_it_records_beside_another_reader_and_a_file_that_is_being_written_is_said() {
+    let (system, _) = beside(7, 1);
+    run(&system, &["--", "sleep", "0.1"]).0.unwrap();
+    assert!(!support::reader::read(&[system.file("kprof-record.txt")]).samples.is_empty());
+    let mut own = system.clone();
+    let _writing = SampleFile::open(&mut own, Path::new("kprof-record.txt"), false).unwrap();
+    let failed = run(&system, &["--", "true"]).0.unwrap_err();
+    assert!(failed.to_string().contains("is being written by another process"), "{failed}");
+    assert!(failed.to_string().contains("use another -o"), "{failed}");
+}
+
+/// What is copied is freed by the other reader alone.
+#[test]
+fn a_reader_of_copies_acknowledges_nothing() {
+    let (system, _) = beside(u64::MAX, 1);
+    let mut own = system.clone();
+    let mut device = KprofDevice::open_copies(&mut own, Path::new(SCHEME)).unwrap();
+    system.0.borrow_mut().kernel.nasty.refuses_acks = true;
+    device.acknowledge(&mut own, &[(Stream::Cpu(1), 8), (Stream::Meta, 8)]).unwrap();
+    assert_eq!(system.0.borrow().kernel.nasty.refused_acks, 0);
 }
 
 #[test]

@@ -178,6 +178,22 @@ fn a_rotation_renames_and_replaces_no_file_that_the_program_has_not_made() {
 }
 
 #[test]
+fn before_a_rotation_renames_anything_the_new_file_and_its_name_are_on_the_disk() {
+    let (signals, mut system) = (Signals::default(), world(0, &Signals::default()));
+    let waiting = Waiting { on_full: OnFull::Stop, signals: &signals, until: None };
+    let mut file = SampleFile::open(&mut system, Path::new(OUTPUT), false).unwrap().0;
+    assert_eq!(file.append(&mut system, HEADER, waiting).unwrap(), Appended::Whole);
+    for _ in 0..2 {
+        system.0.borrow_mut().calls.clear();
+        assert_eq!(file.rotate(&mut system, 3, HEADER, waiting).unwrap(), Appended::Whole);
+        let calls = system.0.borrow().calls.clone();
+        let at = |call: &str| calls.iter().position(|made| *made == call);
+        assert!(at("sync") < at("sync folder") && at("sync folder") < at("rename"), "{calls:?}");
+        assert_eq!(calls.last(), Some(&"sync folder"), "and then the new names are");
+    }
+}
+
+#[test]
 fn a_rotation_leaves_a_file_that_another_process_writes_and_one_that_has_got_the_name() {
     let (signals, mut system) = (Signals::default(), world(0, &Signals::default()));
     let waiting = Waiting { on_full: OnFull::Stop, signals: &signals, until: None };

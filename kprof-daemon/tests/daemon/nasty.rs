@@ -6,16 +6,17 @@
 
 use crate::support;
 
-use kprof_daemon::drain_loop::Totals;
+use kprof_daemon::drain_loop::{Options, Totals};
 use kprof_daemon::error::Error;
 use kprof_daemon::signals::Signals;
 use kprof_daemon::source::Stream;
 use kprof_daemon::write::append::OnFull;
+use kprof_format::record::{Header, Kind};
 use std::io;
 use support::kernel::Kernel;
 use support::reader::Reading;
 use support::ring::Ring;
-use support::scenario::{OUTPUT, exactly_once, options, reading, session, simulated, ticking};
+use support::scenario::{OUTPUT, exactly_once, options, reading, session, simulated, ticking, world as some_ticks};
 use support::system::Simulated;
 
 /// Runs to the end and asserts that nothing is missing, double or wrong.
@@ -278,7 +279,7 @@ fn a_full_disk_ends_the_session_where_that_is_wanted_and_the_file_is_whole() {
     let signals = Signals::default();
     let system = ticking(Kernel::new(&[1, 2], 1 << 13, 8), 40, &signals);
     system.0.borrow_mut().disk.room = 5000;
-    let stop = kprof_daemon::drain_loop::Options { on_full: OnFull::Stop, ..options() };
+    let stop = Options { on_full: OnFull::Stop, ..options() };
     let error = session(&system, stop, &signals).unwrap_err();
     assert_eq!(error.exit_code(), 9);
     let length = system.file(OUTPUT).len();
@@ -374,4 +375,36 @@ fn a_new_boot_gets_a_header_of_its_own_and_its_positions_count_anew() {
     let reading = reading(&system);
     exactly_once(&system, &reading).unwrap();
     assert_eq!(reading.headers, 2);
+}
+
+#[test]
+fn a_session_that_ends_by_an_error_stops_the_sampling_that_it_has_started_and_no_other() {
+    for ran_before in [false, true] {
+        let signals = Signals::default();
+        let system = some_ticks(1000, &signals);
+        system.0.borrow_mut().kernel.running = ran_before;
+        system.0.borrow_mut().disk.room = 1500;
+        let start = vec!["start".to_owned()];
+        let failing = Options { commands: start, on_full: OnFull::Stop, ..options() };
+        let error = session(&system, failing, &signals).unwrap_err();
+        assert!(matches!(error, Error::Full { .. }), "{error}");
+        assert_eq!(system.0.borrow().kernel.running, ran_before);
+    }
+}
+
+#[test]
+fn a_device_that_repeats_a_record_does_not_keep_a_session_from_its_end() {
+    let signals = Signals::default();
+    signals.stop();
+    let system = some_ticks(1000, &signals);
+    {
+        let kernel = &mut system.0.borrow_mut().kernel;
+        (0..500).for_each(|_| kernel.tick());
+        let first = Header { kind: Kind::Sample, words: 7 }.encode();
+        kernel.nasty.same_record = Some([first, 0, 1, 5, 7, 1, 2].map(u64::to_le_bytes).concat());
+        assert!(kernel.rings.values().all(|ring| ring.head > 3000));
+    }
+    session(&system, options(), &signals).unwrap();
+    let syncs = system.0.borrow().calls.iter().filter(|call| **call == "sync").count();
+    assert!(syncs < 200, "{syncs}");
 }

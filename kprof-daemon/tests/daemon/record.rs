@@ -194,6 +194,18 @@ fn an_older_profile_is_kept_as_old_and_another_file_is_left_as_it_is() {
     assert!(!system.0.borrow().disk.names.contains_key(Path::new("/root/letter.txt.old")));
 }
 
+#[test]
+fn a_point_that_was_never_hit_is_named() {
+    let system = world();
+    system.0.borrow_mut().disk.open(Path::new("/dev/null"));
+    for words in [&["-e", "cycles", "-o", OUTPUT, "--", "true"][..], &["stat", "-e", "cycles", "--", "true"]] {
+        system.0.borrow_mut().said.clear();
+        run(&system, words).0.unwrap();
+        let said = system.0.borrow().said.clone();
+        assert!(said.len() == 1 && said[0].contains("no point `cycles` was hit since boot"), "{words:?}: {said:?}");
+    }
+}
+
 /// Puts these bytes into a file.
 fn put(system: &Simulated, path: &str, bytes: &[u8]) {
     let disk = &mut system.0.borrow_mut().disk;

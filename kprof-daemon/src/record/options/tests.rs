@@ -60,6 +60,28 @@ fn options_of_perf_are_understood() {
 }
 
 #[test]
+fn ranges_of_cpus_are_lists_for_the_kernel() {
+    for (given, list) in [("1-3", "1,2,3"), ("0,2-2,5-6", "0,2,5,6"), ("all", "all"), ("7", "7")] {
+        assert_eq!(session(&["-C", given, "true"]).options.commands[1], format!("cpus {list}"));
+    }
+    for bad in ["3-1", "1-", "-", "1-99999", "a-b"] {
+        let error = wanted(&[&format!("--cpus={bad}"), "true"]).unwrap_err().to_string();
+        assert!(error.contains("as 1,3 or 0-2"), "{bad}: {error}");
+    }
+}
+
+#[test]
+fn a_verb_of_perf_that_reads_a_file_names_the_program_that_does_it() {
+    for verb in OF_FOLD {
+        let error = wanted(&[verb, "file"]).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains("a verb of kprof-fold"), "{error}");
+        assert_eq!(session(&["--", verb]).command, [verb]);
+        assert_eq!(session(&["record", verb]).command, [verb], "`record` is the verb");
+    }
+}
+
+#[test]
 fn every_setting_is_a_command_for_the_kernel_and_the_last_value_counts() {
     let words = "--mark a --depth 9 --include idle --seed 4 --interval fixed --backoff off --include user --hz 1 \
                  --hz 2 --mark b --binary --on-full stop -q -q";

@@ -102,6 +102,8 @@ impl Kernel {
                     self.nasty.refused_acks += 1;
                     return refuse(self, io::ErrorKind::InvalidInput, "nothing is acknowledged today".into());
                 }
+                // What it gives is not in its rings.
+                ["ack", ..] if self.nasty.same_record.is_some() => {}
                 ["ack", stream, position] => {
                     let stream = stream_of(stream);
                     let position = position.parse().expect("a position");
