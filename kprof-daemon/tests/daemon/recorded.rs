@@ -65,8 +65,9 @@ fn a_recording_that_has_grown_is_continued() {
     // At first there are 100 records of one CPU, then of each, then all.
     let beginning = |file: &Path| {
         let bytes = std::fs::read(file).unwrap();
-        let is_first = |word: &&[u8]| word[1..4] == [0xac, 0xdf, 0xfe] && word[4..] == [0; 4];
-        let mut firsts = bytes.chunks_exact(8).enumerate().filter(|(_, word)| is_first(word)).map(|(at, _)| at * 8);
+        let is_first = |word: &&[u8; 8]| word[1..4] == [0xac, 0xdf, 0xfe] && word[4..] == [0; 4];
+        let mut firsts =
+            bytes.as_chunks::<8>().0.iter().enumerate().filter(|(_, word)| is_first(word)).map(|(at, _)| at * 8);
         let end = firsts.nth(100).unwrap();
         bytes[..end].to_vec()
     };
