@@ -319,8 +319,8 @@ fn samples_in_bursts_raise_few_alarms_because_the_blocks_of_a_run_show_them() {
         }
         let [[tables, claims], [with_tables, with_claims]] = found;
         println!(
-            "bursts of {length}: {tables} of {pairs} tables and {claims} claims alarm without blocks, {with_tables} and \
-             {with_claims} with them"
+            "bursts of {length}: {tables} of {pairs} tables and {claims} claims alarm without blocks, {with_tables} \
+             and {with_claims} with them"
         );
         assert!(with_tables * 100 <= 5 * pairs && with_claims * 100 <= 5 * pairs, "bursts of {length}: {found:?}");
         // This test can fail: without blocks, bursts are taken for changes.

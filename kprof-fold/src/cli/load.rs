@@ -216,8 +216,8 @@ pub fn open_any<C: Consumer>(
                  of time and there are more counts than samples"
             ),
             None => format!(
-                "{taken}, and each counts the same, so shares are of samples and not of time: give a file, which can be \
-                 read twice, or choose the time of one rate with --between"
+                "{taken}, and each counts the same, so shares are of samples and not of time: give a file, which can \
+                 be read twice, or choose the time of one rate with --between"
             ),
         };
         talk.say(format_args!("{}: {why}", input.file));

@@ -100,7 +100,8 @@ fn what_was_lost_weighs_as_what_was_kept() {
     let folder = tempfile::tempdir().expect("is writable");
     let folder = folder.path();
     let quick = format!(
-        "# batch cpu=0 from=0 to=6 first-tick=1 last-tick=1 lost-full=0\na 0 1 {QUICK:x}\n# end cpu=0 to=6 samples=1\n"
+        "# batch cpu=0 from=0 to=6 first-tick=1 last-tick=1 lost-full=0\na 0 1 {QUICK:x}\n\
+         # end cpu=0 to=6 samples=1\n"
     );
     let slow = format!(
         "# batch cpu=0 from=6 to=12 first-tick=4 last-tick=4 lost-full=2\na 0 {SECOND:x} {SLOW:x}\n# end cpu=0 to=12 samples=1\n"
