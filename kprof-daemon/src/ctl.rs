@@ -224,10 +224,10 @@ impl Ctl {
     }
 
     /// Compares this boot with the last one in the sample file: `last` is the id of that boot, `begins` the position at
-    /// which what was read of each of its streams begins, `read_to` where it ends. If the ids are equal but the kernel's
-    /// newest record is below the end, or its oldest one below the beginning, the kernel has booted again with the same
-    /// id. (The oldest record of a flight recorder that was rotated may be below the beginning.) The id of this boot in the file is then `ID~2`, `ID~3` and so on. Returns
-    /// whether the boot got such an id now.
+    /// which what was read of each of its streams begins, `read_to` where it ends. If the ids are equal but the
+    /// kernel's newest record is below the end, or its oldest one below the beginning, the kernel has booted again with
+    /// the same id. (The oldest record of a flight recorder that was rotated may be below the beginning.) The id of
+    /// this boot in the file is then `ID~2`, `ID~3` and so on. Returns whether the boot got such an id now.
     pub fn rename_repeated_boot(
         &mut self,
         last: Option<&str>,

@@ -1,8 +1,8 @@
 //! Task names by id and time.
 //!
 //! In: meta records, and on resume the `# task` lines of the file. Out: the escaped name of a task at a given TSC, for
-//! the first field of a sample line. Runs in: user process. Bounded: at most [`Names::LIMIT`] tasks, in at most about 11
-//! MB and their different names. Beyond that, the names of the tasks that had no sample for the longest time are
+//! the first field of a sample line. Runs in: user process. Bounded: at most [`Names::LIMIT`] tasks, in at most about
+//! 11 MB and their different names. Beyond that, the names of the tasks that had no sample for the longest time are
 //! forgotten and counted. From then on these tasks are written as `id<hex>`.
 
 use kprof_format::text::{Hex, UNNAMED_TASK, escaped};
@@ -14,8 +14,8 @@ use std::rc::Rc;
 #[derive(Debug, Default)]
 pub struct Names {
     known: HashMap<u64, Known, BuildHasherDefault<IdHasher>>,
-    /// The earlier names of the tasks that were renamed in this round, oldest first: samples from before the newest name
-    /// may still come.
+    /// The earlier names of the tasks that were renamed in this round, oldest first: samples from before the newest
+    /// name may still come.
     earlier: HashMap<u64, Vec<Known>>,
     /// Each different name once: of many tasks most have the names of a few programs.
     texts: HashSet<Rc<[u8]>>,

@@ -18,8 +18,8 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Flags that are set by SIGTERM and SIGINT (stop). A second SIGTERM or SIGINT ends the process immediately; records
-    /// that were not acknowledged by then stay in the kernel.
+    /// Flags that are set by SIGTERM and SIGINT (stop). A second SIGTERM or SIGINT ends the process immediately;
+    /// records that were not acknowledged by then stay in the kernel.
     ///
     /// # Errors
     /// If the system refuses to install a handler.

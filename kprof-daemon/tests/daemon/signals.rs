@@ -1,7 +1,7 @@
 //! What signals do to a recording: the real program, on device files that are ordinary files.
 //!
-//! In: SIGHUP and SIGTERM. Out: whether the recording and its command end, and how. An ordinary file takes every command
-//! and gives them back as its state, so it says `protocol 1` after the claim; there are no streams.
+//! In: SIGHUP and SIGTERM. Out: whether the recording and its command end, and how. An ordinary file takes every
+//! command and gives them back as its state, so it says `protocol 1` after the claim; there are no streams.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -6,8 +6,8 @@
 //! recorded = delivered + overwritten + in-ring
 //! ```
 //!
-//! In: counters by name. Out: the identities that do not hold, and what has become of the ticks. Runs in: any. The counters are not corrected; sums do
-//! not wrap.
+//! In: counters by name. Out: the identities that do not hold, and what has become of the ticks. Runs in: any. The
+//! counters are not corrected; sums do not wrap.
 
 use crate::counter::Counter::{self, *};
 use core::fmt;
