@@ -3,6 +3,7 @@
 //! In: arguments as text. Out: typed arguments. An option has the same meaning in all subcommands. Values are parsed in
 //! [`super::values`], and the arguments of redox-kprofiling in [`super::compat`].
 
+pub mod boot;
 mod choice;
 mod diff;
 mod examples;

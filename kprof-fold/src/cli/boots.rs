@@ -4,33 +4,12 @@
 //! if several boots are shown together. Each boot has its own clock, build and account.
 
 use super::args::Input;
+use super::args::boot::BootChoice;
 use crate::error::Error;
 use crate::profile::{Boot, Profile};
 use crate::read::{self, Source};
 use crate::tally::Nothing;
 use kprof_format::fact::Fact;
-use std::str::FromStr;
-
-/// A boot of a file, as the user names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Chosen {
-    /// By its number, from 1 on, as `info` shows it.
-    Number(usize),
-    /// The last one of the file.
-    Last,
-}
-
-impl FromStr for Chosen {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.parse() {
-            _ if text == "last" => Ok(Self::Last),
-            Ok(number) if number > 0 => Ok(Self::Number(number)),
-            _ => Err(format!("`{text}` is neither the number of a boot, from 1 on, nor `last`")),
-        }
-    }
-}
 
 /// The index of the chosen boot; `None` if all boots are read.
 ///
@@ -45,9 +24,9 @@ pub fn index(input: &Input) -> Result<Option<usize>, Error> {
     let source = Source { file: &input.file, form: input.form, boot: None, progress: &mut |_| {} };
     let boots = read::read(source, Nothing)?.profile.boots.len();
     match chosen {
-        Chosen::Last => Ok(boots.checked_sub(1)),
-        Chosen::Number(number) if number <= boots => Ok(Some(number - 1)),
-        Chosen::Number(number) => {
+        BootChoice::Last => Ok(boots.checked_sub(1)),
+        BootChoice::Number(number) if number <= boots => Ok(Some(number - 1)),
+        BootChoice::Number(number) => {
             let has = if boots == 1 { "one boot".to_owned() } else { format!("{boots} boots") };
             Err(Error::Usage(format!("--boot {number}: {} has {has}", input.file)))
         }

@@ -1,6 +1,6 @@
 //! Arguments that say what to read, and what gives an exit code other than 0. Stage: command line.
 
-use crate::cli::boots::Chosen;
+use super::boot::BootChoice;
 use crate::cli::values::ImageFile;
 use crate::read::form::Form;
 use clap::Args;
@@ -35,7 +35,7 @@ pub struct Input {
     pub form: Option<Form>,
     /// Only this boot of a file with several: its number as `info` shows it, or `last`
     #[arg(long, value_name = "N|last")]
-    pub boot: Option<Chosen>,
+    pub boot: Option<BootChoice>,
     /// Symbols of a program or module that the profile names: an ELF file, or what nm prints; may be repeated
     #[arg(long, value_name = "NAME=FILE", value_parser = crate::cli::values::image)]
     pub image: Vec<ImageFile>,
