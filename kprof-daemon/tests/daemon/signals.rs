@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// A test ends after this time if the program does not.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The tests may run under nohup, which a shell cannot undo.
+const PLAIN: &str = "exec env --default-signal=HUP";
+
 struct Recording {
     process: Child,
     folder: tempfile::TempDir,
@@ -36,13 +39,13 @@ fn until<T>(mut there: impl FnMut() -> Option<T>, what: &str) -> T {
 }
 
 impl Recording {
-    /// Begins one and returns when its handlers are installed. `before` is what the shell does first.
-    fn begin(before: &str, command: &[&str]) -> Self {
+    /// Begins one and returns when its handlers are installed. `start` is how the shell starts it.
+    fn begin(start: &str, command: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let scheme = folder.path().join("ctl-profiling");
         fs::write(scheme, "protocol 1\nstate stopped\nboot 1\n").unwrap();
         let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("{before}exec \"$@\""), "sh", env!("CARGO_BIN_EXE_kprof-record"), "--scheme"]);
+        shell.args(["-c", &format!("{start} \"$@\""), "sh", env!("CARGO_BIN_EXE_kprof-record"), "--scheme"]);
         shell.arg(folder.path()).arg("-o").arg(folder.path().join("file")).args(command);
         let process = shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let this = Self { process, folder };
@@ -74,7 +77,7 @@ fn commands(folder: &Path) -> String {
 
 #[test]
 fn a_recording_without_a_command_ends_with_its_terminal_and_stops_sampling() {
-    let mut recording = Recording::begin("", &[]);
+    let mut recording = Recording::begin(PLAIN, &[]);
     recording.send("HUP");
     assert_eq!(recording.end().code(), Some(0));
     assert!(commands(recording.folder.path()).contains("\nstop\n"));
@@ -82,7 +85,7 @@ fn a_recording_without_a_command_ends_with_its_terminal_and_stops_sampling() {
 
 #[test]
 fn a_recording_that_ignores_the_end_of_its_terminal_goes_on_until_another_signal() {
-    let mut recording = Recording::begin("trap '' HUP; ", &[]);
+    let mut recording = Recording::begin("trap '' HUP; exec", &[]);
     recording.send("HUP");
     let waits = || commands(recording.folder.path()).matches("\nwait ").count();
     let before = waits();
@@ -94,7 +97,7 @@ fn a_recording_that_ignores_the_end_of_its_terminal_goes_on_until_another_signal
 #[test]
 fn a_signal_ends_the_command_of_a_recording_too() {
     for signal in ["TERM", "HUP", "INT"] {
-        let mut recording = Recording::begin("", &["--", "sleep", "1000"]);
+        let mut recording = Recording::begin(PLAIN, &["--", "sleep", "1000"]);
         recording.send(signal);
         assert_eq!(recording.end().code(), Some(128 + 15), "{signal}");
     }

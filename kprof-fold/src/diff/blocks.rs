@@ -4,7 +4,7 @@
 //! because a function that runs goes on running, so a count varies more than that of independent samples. The means of
 //! blocks that are much longer than such a burst are nearly independent (the method of batch means), so their spread
 //! tells by how much ([`super::spread`]). The blocks are of equal time, and become twice as long as soon as there are
-//! more than [`MAX`].
+//! more than `MAX`.
 
 use super::{Counts, Run};
 use crate::fold::Folder;

@@ -71,7 +71,7 @@ impl Weights {
         is_weighed.then(|| Self { changes: changes(), highest })
     }
 
-    /// The weight at a time of a boot, between 1 and [`MAX_FACTOR`].
+    /// The weight at a time of a boot, between 1 and `MAX_FACTOR`.
     pub fn at(&self, boot: usize, tsc: u64) -> f64 {
         let rate = self.changes.get(boot).and_then(|changes| in_force(changes, tsc));
         (self.highest as f64 / rate.unwrap_or(self.highest) as f64).clamp(1.0, MAX_FACTOR as f64)

@@ -54,7 +54,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
         ("fdatasync:error=EIO:when=2", "writing it to the disk failed: Input/output error"),
         ("ftruncate:error=EIO", "cutting it back to its last finished batch failed: Input/output error"),
         ("fsync:error=ENOSPC", "writing its folder to the disk failed: No space left on device"),
-        ("flock:error=EAGAIN", "is in use by another profiled"),
+        ("flock:error=EAGAIN", "is being written by another process"),
     ] {
         outcome.check(&format!("{call} ends the session with its name"), traced.fails(call, said));
     }
