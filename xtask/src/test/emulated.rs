@@ -73,8 +73,10 @@ const IN_TURN: [Test; 3] = [
     ("kprof-fold", &["--package", "kprof-fold", "--lib", "--bins"]),
     ("golden cases of kprof-fold", &["--package", "kprof-fold", "--test", "all", "golden::"]),
 ];
-/// The tests of the daemon that take long and depend on no processor.
-const NOT_HERE: [&str; 6] = ["copies::", "crash_points::", "events::", "nasty::", "rounds::", "two_crashes::"];
+/// The tests of the daemon that take long and depend on no processor; and those of signals, which are QEMU's here: under
+/// its user emulation a recording whose SIGHUP was ignored before it began did not go on.
+const NOT_HERE: [&str; 7] =
+    ["copies::", "crash_points::", "events::", "nasty::", "rounds::", "signals::", "two_crashes::"];
 /// With glibc: tests of a command that does not exist. QEMU makes vfork a fork, so glibc's posix_spawn does not learn
 /// from the child's memory that exec has failed.
 const NEEDS_VFORK: &str = "a_command_that_cannot_run";
