@@ -73,8 +73,8 @@ const IN_TURN: [Test; 3] = [
     ("kprof-fold", &["--package", "kprof-fold", "--lib", "--bins"]),
     ("golden cases of kprof-fold", &["--package", "kprof-fold", "--test", "all", "golden::"]),
 ];
-/// The tests of the daemon that take long and depend on no processor; and those of signals, which are QEMU's here: under
-/// its user emulation a recording whose SIGHUP was ignored before it began did not go on.
+/// The tests of the daemon that take long and depend on no processor. Those of signals do not run here either: with
+/// QEMU's user emulation for riscv64, a recording that ignores SIGHUP did not go on after one.
 const NOT_HERE: [&str; 7] =
     ["copies::", "crash_points::", "events::", "nasty::", "rounds::", "signals::", "two_crashes::"];
 /// With glibc: tests of a command that does not exist. QEMU makes vfork a fork, so glibc's posix_spawn does not learn
