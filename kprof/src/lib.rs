@@ -31,10 +31,9 @@ pub mod clock;
 pub mod config;
 mod cpu_set;
 mod errors;
+mod events;
 mod files;
 pub mod kernel;
-mod lockup;
-mod profiled;
 mod profiler;
 mod publisher;
 
@@ -47,17 +46,13 @@ mod control;
 #[cfg(feature = "profiling")]
 mod drain;
 #[cfg(feature = "profiling")]
-mod events;
-#[cfg(feature = "profiling")]
 mod export;
 #[cfg(feature = "profiling")]
+mod extension;
+#[cfg(feature = "profiling")]
 mod handler;
-#[cfg(all(feature = "profiling", feature = "heap"))]
-mod heap;
 #[cfg(feature = "profiling")]
 mod intervals;
-#[cfg(all(feature = "profiling", feature = "locks"))]
-mod locks;
 #[cfg(feature = "profiling")]
 mod names;
 #[cfg(feature = "profiling")]
@@ -65,17 +60,9 @@ mod parts;
 #[cfg(feature = "profiling")]
 mod patience;
 #[cfg(feature = "profiling")]
-mod points;
-#[cfg(all(feature = "profiling", feature = "probes"))]
-mod probes;
-#[cfg(not(all(feature = "profiling", feature = "probes")))]
-mod probes_off;
-#[cfg(feature = "profiling")]
 mod published;
 #[cfg(all(test, feature = "profiling"))]
 mod quiet;
-#[cfg(all(feature = "profiling", feature = "records"))]
-mod records;
 #[cfg(feature = "profiling")]
 mod ring;
 #[cfg(feature = "profiling")]
@@ -90,19 +77,9 @@ mod sync;
 mod timer;
 #[cfg(feature = "profiling")]
 mod unwind;
-#[cfg(all(feature = "profiling", feature = "points"))]
-mod waiting;
 
-#[cfg(not(all(feature = "profiling", feature = "heap")))]
-mod heap_off;
-#[cfg(not(all(feature = "profiling", feature = "locks")))]
-mod locks_off;
-#[cfg(not(feature = "profiling"))]
-mod points_off;
 #[cfg(not(feature = "profiling"))]
 mod slot_off;
-#[cfg(not(all(feature = "profiling", feature = "points")))]
-mod waiting_off;
 
 pub use check::CheckError;
 pub use kprof_format as format;
@@ -112,40 +89,40 @@ pub use cpu_set::CpuSet;
 pub use errors::{
     BadMemory, CommandError, ControlError, ExportError, InitError, ReadError, RegisterError, StateError, StreamName,
 };
+#[cfg(all(feature = "profiling", feature = "heap"))]
+pub use events::heap::Alloc;
+#[cfg(all(feature = "profiling", feature = "locks"))]
+pub use events::locks::RawLock;
+pub use events::lockup::Lockup;
+#[cfg(not(all(feature = "profiling", feature = "heap")))]
+pub use events::off::heap::{Alloc, AllocSample};
+#[cfg(not(all(feature = "profiling", feature = "locks")))]
+pub use events::off::locks::RawLock;
+#[cfg(not(feature = "profiling"))]
+pub use events::off::points::{Point, PointCounts};
+#[cfg(not(all(feature = "profiling", feature = "probes")))]
+pub use events::off::probes::ProbeMemory;
+#[cfg(not(all(feature = "profiling", feature = "points")))]
+pub use events::off::waiting::TaskTimes;
+#[cfg(all(feature = "profiling", feature = "heap"))]
+pub use events::points::AllocSample;
+#[cfg(feature = "profiling")]
+pub use events::points::{Point, PointCounts};
+#[cfg(all(feature = "profiling", feature = "probes"))]
+pub use events::probes::ProbeMemory;
+pub use events::profiled::Profiled;
+#[cfg(all(feature = "profiling", feature = "points"))]
+pub use events::task_times::TaskTimes;
 pub use files::{ControlFile, StreamFile};
 pub use format::point::Unit;
 pub use format::serial::Bytes;
-#[cfg(all(feature = "profiling", feature = "heap"))]
-pub use heap::Alloc;
-#[cfg(not(all(feature = "profiling", feature = "heap")))]
-pub use heap_off::{Alloc, AllocSample};
 pub use kernel::{
     Breakpoint, CallerEntryFrame, ControlDone, EntryFrame, Event, Image, Interrupted, Kernel, NmiToken, Outcome,
     OverflowTick, Published, Registers, Task, TaskState, TimerTick,
 };
-#[cfg(all(feature = "profiling", feature = "locks"))]
-pub use locks::RawLock;
-#[cfg(not(all(feature = "profiling", feature = "locks")))]
-pub use locks_off::RawLock;
-pub use lockup::Lockup;
-#[cfg(not(feature = "profiling"))]
-pub use points_off::{Point, PointCounts};
-#[cfg(all(feature = "profiling", feature = "probes"))]
-pub use probes::ProbeMemory;
-#[cfg(not(all(feature = "profiling", feature = "probes")))]
-pub use probes_off::ProbeMemory;
-pub use profiled::Profiled;
 pub use profiler::{DEFAULT_RING_WORDS, ENABLED, Profiler};
 pub use publisher::Publisher;
 #[cfg(not(feature = "profiling"))]
 pub use slot_off::CpuSlot;
-#[cfg(all(feature = "profiling", feature = "heap"))]
-pub use state::points::AllocSample;
-#[cfg(feature = "profiling")]
-pub use state::points::{Point, PointCounts};
 #[cfg(feature = "profiling")]
 pub use state::slot::CpuSlot;
-#[cfg(all(feature = "profiling", feature = "points"))]
-pub use state::task_times::TaskTimes;
-#[cfg(not(all(feature = "profiling", feature = "points")))]
-pub use waiting_off::TaskTimes;

@@ -67,10 +67,10 @@ impl Shared {
         self.note_setting(format_args!("{} {}", Verb::Cpus, EnabledCpus(self)));
     }
 
-    /// Records all settings, for a reader that may have missed their changes. The points first: if there are more than
-    /// the stream has room for, the newest records are kept.
+    /// Records all settings, for a reader that may have missed their changes. Those of the extension first: if there
+    /// are more than the stream has room for, the newest records are kept.
     pub(crate) fn note_all(&self) {
-        self.note_points(None);
+        self.extension().tell_again();
         self.note_setting(format_args!("{} {}", Fact::Trigger, self.trigger().name()));
         self.note_choices(Key::all(), &self.live.choices());
         self.note_cpus();

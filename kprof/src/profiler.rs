@@ -9,15 +9,17 @@
 use crate::check::CheckError;
 use crate::config::Setup;
 use crate::errors::{ExportError, InitError, ReadError, RegisterError, StateError};
+#[cfg(all(feature = "profiling", feature = "probes"))]
+use crate::events::probes;
+#[cfg(all(feature = "profiling", feature = "records"))]
+use crate::events::records;
+#[cfg(all(feature = "profiling", feature = "points"))]
+use crate::events::{points::WAITS, waiting};
 use crate::files::{ControlFile, StreamFile};
 use crate::kernel::{
     Breakpoint, Event, Image, Interrupted, Kernel, NmiToken, Outcome, OverflowTick, Registers, TimerTick,
 };
-#[cfg(all(feature = "profiling", feature = "probes"))]
-use crate::probes;
 use crate::publisher::Publisher;
-#[cfg(all(feature = "profiling", feature = "records"))]
-use crate::records;
 use crate::{Point, PointCounts, ProbeMemory, TaskState, TaskTimes};
 #[cfg(feature = "profiling")]
 use crate::{
@@ -25,13 +27,12 @@ use crate::{
     control::{self, OpenControl},
     drain::OpenStream,
     errors::StreamName,
-    export, handler, points, sampler, setup,
+    events::points,
+    export, handler, sampler, setup,
     state::settings::State,
     state::{Instance, Shared},
     timer,
 };
-#[cfg(all(feature = "profiling", feature = "points"))]
-use crate::{state::points::WAITS, waiting};
 use core::fmt;
 use core::mem::MaybeUninit;
 
@@ -77,7 +78,7 @@ impl<K: Kernel> Profiler<K> {
     /// nothing.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn init(&'static self, setup: impl FnOnce() -> Setup) -> Result<(), InitError> {
-        feature!(setup::init(&self.instance.shared, setup); else Ok(()))
+        feature!(setup::init(&self.instance.shared, &self.instance, setup); else Ok(()))
     }
 
     /// Gives a CPU its ring. From then on the CPU gets ticks. Runs in: that CPU, after it has an NMI

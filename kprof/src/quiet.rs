@@ -3,8 +3,8 @@
 //! In: calls of the profiler. Out: how often the reader was woken, and the lockups that were reported. Runs in: tests.
 
 use crate::cpu_set::CpuSet;
+use crate::events::lockup::Lockup;
 use crate::kernel::{Kernel, Task};
-use crate::lockup::Lockup;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Mutex;

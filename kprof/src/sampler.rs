@@ -2,7 +2,7 @@
 //! `published`: sample them).
 //!
 //! In: rate, kind of interval, seed, sampling state. Out: tick numbers and signals; once a second, event counts by task
-//! and a new rate if sampling costs too much; before each tick, reports of CPUs that are locked up. Runs in: the
+//! and a new rate if sampling costs too much; before each tick, a call of the extension. Runs in: the
 //! sampler CPU, ordinary code, interrupts as [`Kernel::sleep_ns`] needs them. Sleeps between ticks and never spins,
 //! because a spinning core slows the others down. Never samples itself. If it is late (the machine was busy), it
 //! continues from the present time; ticks that were not sent are not counted. A clock that jumps backwards (resume from
@@ -17,7 +17,6 @@ use crate::cpu_set::CpuSet;
 use crate::format::command::Command;
 use crate::intervals::Intervals;
 use crate::kernel::Kernel;
-use crate::lockup;
 use crate::ring::Ring;
 use crate::state::settings::State;
 use crate::state::slot::CpuSlot;
@@ -46,7 +45,7 @@ pub(crate) fn run<K: Kernel>(instance: &'static Instance<K>, cpu: usize) {
     let mut seed = shared.live.seed();
     let (mut deadline, mut has_slept) = (None, false);
     let mut second = Second { end: 0, last: timestamp::read(), time: 0, total: Cost::default() };
-    let (mut next_wake_look, mut is_watching) = (0, false);
+    let (mut next_wake_look, mut is_first) = (0, true);
     let longest_sleep = config.tsc_hz / SLEEPS_PER_SECOND;
     loop {
         let now = timestamp::read();
@@ -62,7 +61,7 @@ pub(crate) fn run<K: Kernel>(instance: &'static Instance<K>, cpu: usize) {
                 signal_pending(instance, cpu);
             }
             kernel.sleep_ns(STOPPED_SLEEP_NS);
-            (deadline, is_watching) = (None, false);
+            (deadline, is_first) = (None, true);
             continue;
         }
         let newest_seed = shared.live.seed();
@@ -81,7 +80,7 @@ pub(crate) fn run<K: Kernel>(instance: &'static Instance<K>, cpu: usize) {
             }
             before => {
                 if before.is_some() {
-                    is_watching = lockup::check(instance, cpu, is_watching);
+                    shared.extension().before_tick(cpu, core::mem::take(&mut is_first));
                     send_tick(instance, cpu);
                 }
                 let (interval, sent) = (next_interval(shared, &mut intervals, config.tsc_hz), timestamp::read());
@@ -106,9 +105,8 @@ const WAKE_PART_META: u64 = 4;
 /// Every stream, the part of its ring of which its reader is told, and the flag that says whether it has been told.
 fn streams(shared: &Shared) -> impl Iterator<Item = (Stream<'_>, u64, &AtomicBool)> {
     let cpus = shared.slots().iter().filter_map(|slot| Some((slot.stream()?, WAKE_PART, &slot.sampler.woken)));
-    let events =
-        shared.slots().iter().filter_map(|slot| Some((slot.records.stream()?, WAKE_PART, slot.records.woken()?)));
-    cpus.chain(events).chain(shared.meta.stream().map(|stream| (stream, WAKE_PART_META, &shared.meta.woken)))
+    let more = shared.more_streams().filter_map(|(_, more)| Some((more.stream()?, WAKE_PART, &more.woken)));
+    cpus.chain(more).chain(shared.meta.stream().map(|stream| (stream, WAKE_PART_META, &shared.meta.woken)))
 }
 
 /// Numbers a tick for every CPU that takes ticks, and signals them.
@@ -166,7 +164,7 @@ fn signal<K: Kernel>(instance: &'static Instance<K>, is_due: impl Fn(usize, &Cpu
     }
 }
 
-/// Once a second: records the counts of events and points, undoes a lease that has expired, checks the cost, and
+/// Once a second: lets the extension write its counts, undoes a lease that has expired, checks the cost, and
 /// changes the rate if necessary.
 fn each_second(shared: &Shared, second: &mut Second, config: &Config) {
     let now = timestamp::read();
@@ -177,7 +175,7 @@ fn each_second(shared: &Shared, second: &mut Second, config: &Config) {
     if now < second.end && second.end - now <= config.tsc_hz {
         return;
     }
-    shared.write_counts();
+    shared.extension().write_counts();
     if shared.expired_lease.load(Ordering::Relaxed) != 0 {
         // If another change takes too long, this is tried again in a second.
         let _ = shared.writer().and_then(|writer| undo_expired_lease(shared, &writer));
@@ -299,7 +297,10 @@ mod tests {
         assert!(events.read(&mut [0; 8192]).unwrap() > 0);
         assert_eq!(woken(), before + 1);
         fill();
-        ctl.write(format!("ack event-1 {}", slots[1].records.stream().unwrap().reader.position()).as_bytes()).unwrap();
+        ctl.write(
+            format!("ack event-1 {}", profiler.instance.shared.more_stream(1).unwrap().reader.position()).as_bytes(),
+        )
+        .unwrap();
         fill();
         assert_eq!([woken(), woken()], [before + 2; 2]);
     }

@@ -6,13 +6,18 @@
 use crate::config::Mode;
 use crate::config::{Config, CountedEvent, Setup, Trigger};
 use crate::errors::{InitError, MAX_DEPTH, MAX_TSC_HZ, RegisterError};
+use crate::extension::Extension;
 use crate::parts::{self, name};
 use crate::state::Shared;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 
 /// Sets the profiler up, once.
-pub(crate) fn init(shared: &'static Shared, setup: impl FnOnce() -> Setup) -> Result<(), InitError> {
+pub(crate) fn init(
+    shared: &'static Shared,
+    extension: &'static dyn Extension,
+    setup: impl FnOnce() -> Setup,
+) -> Result<(), InitError> {
     let mut result = Err(InitError::Twice);
     shared.ready.once(|| {
         let Setup { slots, meta, mut config } = setup();
@@ -22,7 +27,7 @@ pub(crate) fn init(shared: &'static Shared, setup: impl FnOnce() -> Setup) -> Re
             if taken < slots.len() {
                 slots.iter().take(taken).for_each(|slot| slot.give_back());
                 result = Err(InitError::SlotTaken(taken));
-            } else if let Err(bad) = shared.meta.install(meta, slots) {
+            } else if let Err(bad) = shared.meta.install(meta, extension) {
                 slots.iter().for_each(|slot| slot.give_back());
                 result = Err(InitError::MetaMemory(bad));
             }

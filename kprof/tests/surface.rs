@@ -204,10 +204,10 @@ fn every_public_item_is_named() {
         "errors.rs",
         "clock.rs",
         "config.rs",
-        "lockup/mod.rs",
-        "points_off.rs",
-        "waiting_off.rs",
-        "profiled.rs",
+        "events/lockup/mod.rs",
+        "events/off/points.rs",
+        "events/off/waiting.rs",
+        "events/profiled.rs",
         "check/mod.rs",
     ] {
         let text = source(file);

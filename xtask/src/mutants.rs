@@ -102,7 +102,7 @@ const KPROF_FILES: [&str; 15] = [
     "kprof/src/state/meta.rs",
     "kprof/src/state/moment.rs",
     "kprof/src/state/owner.rs",
-    "kprof/src/state/points/*.rs",
+    "kprof/src/events/points/*.rs",
     "kprof/src/state/stream.rs",
     "kprof/src/state/transition.rs",
     "kprof/src/unwind/*.rs",

@@ -8,7 +8,6 @@ use super::OpenControl;
 use crate::errors::StateError;
 use crate::state::Shared;
 use crate::state::choices::Key;
-use crate::state::points::POINTS;
 use crate::state::settings::State;
 use crate::state::transition::Writer;
 use core::sync::atomic::Ordering;
@@ -41,30 +40,21 @@ pub(crate) fn undo_expired_lease(shared: &Shared, writer: &Writer<'_>) -> Result
             sampler.enabled.store(sampler.enabled_base.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
-    #[cfg(feature = "probes")]
-    shared.end_lease_of_probes();
-    if keys.contains(Key::POINTS) {
-        // What was counted under the lease is written before the counts of others follow.
-        shared.write_points();
-        POINTS.end_lease();
-    }
     // From here on the change is in force, even if some ticks stay pending.
     shared.set_layers(layers);
     shared.expired_lease.store(0, Ordering::Relaxed);
     if before == State::Stopped && target == State::Running {
-        shared.forget_events();
+        shared.extension().begins();
     }
     let committed = change.commit(&choices, target, false);
     // The streams are free again, so that a full meta ring can take these records.
     if keys.contains(Key::CPUS) {
         shared.note_cpus();
     }
-    if keys.contains(Key::POINTS) {
-        shared.note_points(None);
-    }
+    shared.extension().end_lease();
     shared.note_choices(now.differences(&choices), &choices);
     if before != target {
-        shared.write_counts();
+        shared.extension().write_counts();
     }
     committed
 }

@@ -98,11 +98,11 @@ pub(crate) fn change_state(shared: &Shared, target: State) -> Result<(), StateEr
     let change = writer.prepare(&choices, target, false)?;
     shared.set_layers(layers);
     if change.before == State::Stopped && target == State::Running {
-        shared.forget_events();
+        shared.extension().begins();
     }
     let committed = change.commit(&choices, target, true);
     if target != State::Running {
-        shared.write_counts();
+        shared.extension().write_counts();
     }
     committed
 }

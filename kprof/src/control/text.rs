@@ -10,14 +10,12 @@ use crate::config::{Clock, CountedEvent};
 use crate::format::counter::{Counter, EventCounter, MetaCounter};
 use crate::format::fact::Fact;
 use crate::format::line::{Anchor, Range};
-use crate::format::point::CTL_PREFIX;
 use crate::names::Hex;
 use crate::patience::Patience;
 use crate::state::Shared;
 use crate::state::copier::{Copier, Copies};
 use crate::state::moment::Moment;
 use crate::state::owner::{Activity, ClaimId};
-use crate::state::points::POINTS;
 use crate::state::self_cost::Source;
 use crate::state::settings::State;
 use crate::state::slot::CpuSlot;
@@ -51,7 +49,7 @@ pub(crate) fn write_status(shared: &Shared, file: ClaimId, out: &mut dyn Write) 
     for (cpu, slot) in shared.slots().iter().enumerate().filter(|(_, slot)| slot.ring.get().is_some()) {
         let copies = copies(shared, file, &slot.copier);
         let mut lines = Lines::new(out, format_args!("cpu.{cpu}"))?;
-        for_each_counter(shared, slot, copies, &mut |counter, value| lines.put(counter.name(), value))?;
+        for_each_counter(shared, cpu, slot, copies, &mut |counter, value| lines.put(counter.name(), value))?;
     }
     if let Some(Stream { ring, .. }) = shared.meta.stream() {
         let copies = copies(shared, file, &shared.meta.copier);
@@ -67,11 +65,10 @@ pub(crate) fn write_status(shared: &Shared, file: ClaimId, out: &mut dyn Write) 
             lines.put(counter.name(), value)?;
         }
     }
-    for (cpu, slot) in shared.slots().iter().enumerate() {
-        let (Some(Stream { ring, reader }), Some(copier)) = (slot.records.stream(), slot.records.copier()) else {
-            continue;
-        };
-        let copies = copies(shared, file, copier);
+    for cpu in 0..shared.slots().len() {
+        let Some(more) = shared.more_stream(cpu) else { continue };
+        let Some(Stream { ring, reader }) = more.stream() else { continue };
+        let copies = copies(shared, file, &more.copier);
         let mut lines = Lines::new(out, format_args!("event.{cpu}"))?;
         for counter in EventCounter::ALL {
             let value = match counter {
@@ -87,11 +84,7 @@ pub(crate) fn write_status(shared: &Shared, file: ClaimId, out: &mut dyn Write) 
             value.map_or(Ok(()), |value| lines.put(counter.name(), value))?;
         }
     }
-    for point in POINTS.iter() {
-        put_all(out, &[CTL_PREFIX, point.name, " ", point.unit.name(), " "])?;
-        writeln!(out, "{}", point.state())?;
-    }
-    Ok(())
+    shared.extension().write_status(out)
 }
 
 fn put_all(out: &mut dyn Write, parts: &[&str]) -> Result {
@@ -170,6 +163,7 @@ fn copies(shared: &Shared, file: ClaimId, copier: &Copier) -> Option<Copies> {
 /// samples are delivered when they are copied, and lost when they are overwritten before that.
 pub(crate) fn for_each_counter(
     shared: &Shared,
+    cpu: usize,
     slot: &CpuSlot,
     copies: Option<Copies>,
     each: &mut dyn FnMut(Counter, u64) -> Result,
@@ -211,7 +205,7 @@ pub(crate) fn for_each_counter(
     each(Counter::RingWords, ring.capacity())?;
     each(Counter::PositionIn, moment.head)?;
     each(Counter::PositionOut, copies.map_or(moment.tail, |copies| copies.at.position))?;
-    slot.events.totals().try_for_each(|(counter, total)| each(counter, total))
+    shared.extension().counters(cpu, each)
 }
 
 #[cfg(test)]
@@ -225,7 +219,8 @@ mod tests {
         let shared: &'static Shared = Box::leak(Box::new(Shared::new()));
         let slots: &'static [CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
         let config = Config { tsc_hz: 1_000_000_000, text: (1, 2), clock, ..Config::new() };
-        crate::setup::init(shared, || Setup { slots, meta: memory(1024), config }).unwrap();
+        crate::setup::init(shared, &crate::extension::NoExtension, || Setup { slots, meta: memory(1024), config })
+            .unwrap();
         crate::setup::register(shared, 1, || memory(1024)).unwrap();
         shared
     }

@@ -11,15 +11,13 @@ mod plan;
 use super::{OpenControl, lines, undo_expired_lease};
 use crate::arch::timestamp;
 use crate::errors::{CommandError, ControlError, StreamName};
+use crate::extension::Line;
 use crate::format::command::Command;
-use crate::format::point::{PointState, Points};
 use crate::kernel::ControlDone;
-use crate::parts;
 use crate::patience::Patience;
 use crate::state::Shared;
 use crate::state::choices::Key;
 use crate::state::owner::{Activity, Conflict};
-use crate::state::points::{POINTS, WAITS};
 use crate::state::settings::State;
 use crate::state::stream::{OWNER_WAIT_US, Owned, take_within};
 use crate::state::transition::Writer;
@@ -58,40 +56,32 @@ pub(super) fn write(file: &OpenControl, bytes: &[u8]) -> Result<ControlDone, Con
         undo_expired_lease(shared, writer).map_err(|error| at(1)(error.into()))?;
     }
     let mut plan = Plan::new(file);
-    let mut state_line = 1;
+    let (mut state_line, mut refused) = (1, Ok(()));
     for (line, command) in lines(bytes) {
         let Ok(command) = command else { continue };
         if names_state(&command) {
             state_line = line;
         }
-        plan.add(file, command).map_err(at(line))?;
+        if let Err(reason) = plan.add(file, command) {
+            refused = Err(ControlError { line, reason });
+            break;
+        }
     }
-    if plan.chooses_points {
-        let full = "at most 16 choices for points: `event * off` removes all";
-        POINTS.check(choices_for_points(file, bytes)).map_err(|line| at(line)(CommandError::State(full)))?;
-    }
+    // The first command that is refused is reported, whoever refuses it.
+    let is_before = |line: &Line<'_>| refused.as_ref().err().is_none_or(|refused| line.number < refused.line);
+    shared.extension().check(&mut layered(file, bytes).take_while(is_before))?;
+    refused?;
     carry_out(file, bytes, plan, writer.as_ref(), state_line)
 }
 
-/// The commands of a write, each with its line, and whether it belongs to the layer of the lease: from the line `lease`
-/// on, if the file has not had it before.
-fn layered<'a>(file: &OpenControl, bytes: &'a [u8]) -> impl Iterator<Item = (usize, Command<'a>, bool)> {
+/// The commands of a write. Each belongs to the layer of the lease from the line `lease` on, if the file has not had it
+/// before.
+fn layered<'a>(file: &OpenControl, bytes: &'a [u8]) -> impl Iterator<Item = Line<'a>> {
     let mut by_lease = file.shared.layers().holder() == Some(file.id);
-    lines(bytes).filter_map(move |(line, command)| {
+    lines(bytes).filter_map(move |(number, command)| {
         let command = command.ok()?;
         by_lease |= command == Command::Lease;
-        Some((line, command, by_lease))
-    })
-}
-
-/// The `event` lines of a write.
-fn choices_for_points<'a>(
-    file: &OpenControl,
-    bytes: &'a [u8],
-) -> impl Iterator<Item = (usize, Points<'a>, PointState, bool)> {
-    layered(file, bytes).filter_map(|(line, command, by_lease)| match command {
-        Command::Event(points, state) => Some((line, points, state, by_lease)),
-        _ => None,
+        Some(Line { number, command, by_lease })
     })
 }
 
@@ -122,7 +112,7 @@ fn carry_out(
         acknowledge(shared, bytes);
     }
     // What tasks did is written up to now if somebody asks for counts, or changes who asks.
-    let asks_for_times = plan.flushes || plan.chooses_points || plan.names_state && plan.state != State::Running;
+    let asks_for_times = plan.asks_for_counts || plan.names_state && plan.state != State::Running;
     plan.done.wants_names = plan.claims && plan.has_claim || plan.copies && plan.has_copies;
     let mut committed = Ok(());
     if let Some(change) = change {
@@ -133,17 +123,11 @@ fn carry_out(
             change.set_claim(if plan.has_claim { file.id } else { 0 }, file.process);
         }
         set_cpus(file, bytes);
-        if plan.chooses_points {
-            // What was counted of allocations says by the state of the point whether it was asked for.
-            shared.write_points();
-        }
-        choices_for_points(file, bytes).for_each(|(_, points, state, by_lease)| POINTS.set(points, state, by_lease));
-        #[cfg(feature = "probes")]
-        shared.set_probes(layered(file, bytes));
+        shared.extension().carry_out(&mut layered(file, bytes));
         // Last: until then a line is in the layer in which it was planned.
         shared.set_layers(plan.layers);
         if plan.state_before == State::Stopped && plan.state == State::Running {
-            shared.forget_events();
+            shared.extension().begins();
         }
         committed = change.commit(&plan.choices, plan.state, plan.names_state);
     }
@@ -153,9 +137,9 @@ fn carry_out(
     drop(acknowledging);
     tell(shared, bytes, &plan);
     if plan.names_state && plan.state != State::Running {
-        shared.write_counts();
+        shared.extension().write_counts();
     }
-    plan.done.wants_times = parts::POINTS && asks_for_times && WAITS.last().is_some();
+    plan.done.wants_times = asks_for_times && shared.extension().wants_times();
     committed.map(|()| plan.done).map_err(|error| at(state_line)(error.into()))
 }
 
@@ -217,7 +201,7 @@ fn acknowledge(shared: &Shared, bytes: &[u8]) {
 }
 
 fn set_cpus(file: &OpenControl, bytes: &[u8]) {
-    for (_, command, by_lease) in layered(file, bytes) {
+    for Line { command, by_lease, .. } in layered(file, bytes) {
         if let Command::Cpus(list) = command {
             for (cpu, slot) in file.shared.slots().iter().enumerate() {
                 slot.sampler.enabled.store(list.contains(cpu), Ordering::Relaxed);
@@ -235,17 +219,13 @@ fn tell(shared: &Shared, bytes: &[u8], plan: &Plan) {
     for (_, command) in lines(bytes) {
         match command {
             Ok(Command::Mark(name)) => shared.mark(name),
-            Ok(Command::Flush) => shared.write_counts(),
-            Ok(Command::Event(points, state)) => {
-                shared.note_setting(format_args!("{}", Command::Event(points, state)));
-                shared.note_points(Some(points));
-            }
             Ok(Command::WaitMs(ms)) => {
                 let ticks = u128::from(shared.tsc_hz()) * u128::from(ms) / 1000;
                 let until = timestamp::read().saturating_add(u64::try_from(ticks).unwrap_or(u64::MAX));
                 shared.waited_until.fetch_max(until, Ordering::Relaxed);
             }
-            _ => {}
+            Ok(command) => shared.extension().tell(&command),
+            Err(_) => {}
         }
     }
     shared.note_choices(plan.keys, &plan.choices);

@@ -4,6 +4,7 @@
 //! Each line is formatted twice: for its checksum, then for the sink. Values that can change in between (counters) are
 //! first formatted into a small buffer.
 
+use crate::extension::Extension;
 use crate::format::checksum::Crc32;
 use crate::format::event::{Event, EventLine};
 use crate::format::line::{self, Counters, Hex, Name, Range, Stream};
@@ -13,7 +14,6 @@ use crate::format::record::{
 };
 use crate::format::text::UNNAMED_TASK;
 use crate::ring::Ring;
-use crate::state::points::POINTS;
 use core::fmt::{self, Display, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,15 +23,16 @@ const MAX_WORDS: usize = 256;
 const MAX_NAME: usize = 64;
 
 /// The sink for lines, with what is needed to write them.
-pub(super) struct Lines<'a> {
+pub(crate) struct Lines<'a> {
     pub(super) out: &'a mut dyn Write,
     pub(super) sequence: &'a AtomicU64,
-    pub(super) names: Names<'a>,
+    pub(crate) names: Names<'a>,
+    pub(super) extension: &'static dyn Extension,
 }
 
 impl Lines<'_> {
     /// Writes a line that has the same text each time it is formatted.
-    pub(super) fn put(&mut self, line: fmt::Arguments<'_>) -> fmt::Result {
+    pub(crate) fn put(&mut self, line: fmt::Arguments<'_>) -> fmt::Result {
         let mut sum = Sum(Crc32::default());
         sum.write_fmt(line)?;
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
@@ -70,9 +71,9 @@ impl Lines<'_> {
         let Some((event, stack)) = Event::of(word, record.length) else { return Ok(false) };
         self.names.find(event.task);
         let task = self.names.name.clone();
-        let point = POINTS.iter().find(|point| point.offset().number() as u64 == event.point);
+        let point = self.extension.point_name(event.point);
         let line = EventLine {
-            point: Name::Raw(point.map_or("?", |point| point.name).as_bytes()),
+            point: Name::Raw(point.unwrap_or("?").as_bytes()),
             task: Name::Raw(&task),
             cpu,
             tsc: event.tsc,
@@ -227,7 +228,7 @@ impl<const N: usize> Text<N> {
 }
 
 /// The names of tasks, looked up in the meta stream; the last one found is kept.
-pub(super) struct Names<'a> {
+pub(crate) struct Names<'a> {
     meta: Option<&'a Ring>,
     id: Option<u64>,
     name: heapless::Vec<u8, MAX_NAME>,
@@ -239,7 +240,7 @@ impl<'a> Names<'a> {
     }
 
     /// The name of task `id`.
-    pub(super) fn name_of(&mut self, id: u64) -> heapless::Vec<u8, MAX_NAME> {
+    pub(crate) fn name_of(&mut self, id: u64) -> heapless::Vec<u8, MAX_NAME> {
         self.find(id);
         self.name.clone()
     }

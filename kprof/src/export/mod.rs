@@ -6,7 +6,6 @@
 //! possible; a record that is overwritten while it is read is not written.
 
 mod lines;
-mod lockup;
 #[cfg(test)]
 mod tests;
 
@@ -24,7 +23,6 @@ use crate::state::stream::{Owned, Stream};
 use core::fmt::{self, Write};
 use core::sync::atomic::Ordering;
 use lines::{Lines, Names};
-pub(crate) use lockup::export_lockup;
 
 /// Writes all samples, events and meta records that have not been written yet, and frees the samples and the events.
 pub(crate) fn export(shared: &Shared, out: &mut dyn Write) -> Result<(), ExportError> {
@@ -93,7 +91,7 @@ pub(crate) fn export_last(shared: &Shared, out: &mut dyn Write, last: usize) -> 
         lines.meta(stream.ring, stream.ring.tail(), stream.ring.head())?;
     }
     for (cpu, slot) in shared.slots().iter().enumerate() {
-        if let Some(Stream { ring, .. }) = slot.records.stream() {
+        if let Some(Stream { ring, .. }) = shared.stream(StreamName::Event(cpu)) {
             let (from, to) = newest(ring, last);
             export_events(&mut lines, cpu, ring, from, to)?;
         }
@@ -117,11 +115,12 @@ fn newest(ring: &Ring, last: usize) -> (u64, u64) {
     (from, to)
 }
 
-fn lines<'a>(shared: &'a Shared, out: &'a mut dyn Write) -> Lines<'a> {
-    Lines { out, sequence: &shared.export_sequence, names: Names::new(shared.meta.stream().map(|stream| stream.ring)) }
+pub(crate) fn lines<'a>(shared: &'a Shared, out: &'a mut dyn Write) -> Lines<'a> {
+    let names = Names::new(shared.meta.stream().map(|stream| stream.ring));
+    Lines { out, sequence: &shared.export_sequence, names, extension: shared.extension() }
 }
 
-fn export_header(shared: &Shared, lines: &mut Lines<'_>) -> fmt::Result {
+pub(crate) fn export_header(shared: &Shared, lines: &mut Lines<'_>) -> fmt::Result {
     lines.put(format_args!("{}", line::Profile { version: line::VERSION }))?;
     each_setting(shared, &mut |fact, value| lines.put(format_args!("{}", line::Header { fact, value })))
 }
@@ -193,7 +192,7 @@ fn each_record(ring: &Ring, from: u64, to: u64, kind: Kind, mut each: impl FnMut
 
 fn export_account(shared: &Shared, lines: &mut Lines<'_>, cpu: usize, slot: &CpuSlot) -> fmt::Result {
     let list = |each: &mut dyn FnMut(&str, u64) -> fmt::Result| {
-        for_each_counter(shared, slot, None, &mut |name, value| each(name.name(), value))
+        for_each_counter(shared, cpu, slot, None, &mut |name, value| each(name.name(), value))
     };
     let (cpu, counters) = (line::Cpu(number(cpu)), line::Counters::List(&list));
     lines.put_once(format_args!("{}", line::Account { cpu, counters }))

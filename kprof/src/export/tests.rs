@@ -33,7 +33,8 @@ fn put_meta(ring: &Ring, kind: Kind, tsc: u64, values: [u64; 3], text: &str) {
 
 fn written(meta: Option<&Ring>, write: impl FnOnce(&mut Lines<'_>)) -> Vec<String> {
     let (mut out, sequence) = (String::new(), AtomicU64::new(0));
-    write(&mut Lines { out: &mut out, sequence: &sequence, names: Names::new(meta) });
+    let extension = &crate::extension::NoExtension;
+    write(&mut Lines { out: &mut out, sequence: &sequence, names: Names::new(meta), extension });
     let lines = out.lines().map(|line| serial::read(line.as_bytes()).expect("a line of ours").expect("undamaged"));
     lines.map(|line| String::from_utf8(line.line.to_vec()).unwrap()).collect()
 }

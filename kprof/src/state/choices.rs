@@ -23,14 +23,12 @@ bitflags::bitflags! {
         const DEPTH = 1 << 6;
         const MODE = 1 << 7;
         const CPUS = 1 << 8;
-        const POINTS = 1 << 9;
-        const LOCKUP = 1 << 10;
-        const STATE = 1 << 11;
+        const LOCKUP = 1 << 9;
+        const STATE = 1 << 10;
     }
 }
 
-/// A copy of all choices except the list of CPUs, which the slots hold, and the states of points, which the points
-/// hold.
+/// A copy of all choices except the list of CPUs, which the slots hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Choices {
     pub(crate) hz: u32,

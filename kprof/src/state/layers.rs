@@ -6,8 +6,8 @@
 //! setting, because the last who spoke is heard. The end of a lease removes its layer, whatever others have set
 //! meanwhile, and so touches nothing that they have set.
 //!
-//! The lists of CPUs are kept in the slots, the states of points in the points, and probes in their table, each with
-//! its two layers; here is only whether the lease has set one.
+//! The lists of CPUs are kept in the slots, with two layers; here is only whether the lease has set them. What an
+//! extension keeps has its own two layers there.
 
 use super::choices::{Choices, Key};
 use super::owner::ClaimId;
@@ -77,8 +77,7 @@ impl Layers {
             lease => {
                 self.base.take_over(&values, keys);
                 if let Some(lease) = lease {
-                    // Each point has two layers of its own, so the lease may still have set some.
-                    lease.keys -= keys - Key::POINTS;
+                    lease.keys -= keys;
                 }
             }
         }

@@ -15,10 +15,9 @@
 
 use super::copier::{Border, Copier};
 use super::owner::Activity;
-use super::points::put_account_back;
-use super::slot::CpuSlot;
 use super::stream::{Reader, Stream};
 use crate::arch::{interrupts, timestamp};
+use crate::extension::{Extension, NoExtension};
 use crate::format::record::{Header, Kind, META_HEADER_WORDS};
 use crate::parts;
 use crate::patience::Patience;
@@ -53,7 +52,7 @@ const MAX_RECORD_WORDS: u64 = (META_HEADER_WORDS + MAX_TEXT.div_ceil(8)) as u64;
 pub(crate) struct Meta {
     ring: Ring,
     /// Where counts of replaced records go back to.
-    slots: spin::Once<&'static [CpuSlot]>,
+    extension: spin::Once<&'static dyn Extension>,
     lock: spin::Mutex<()>,
     lost: AtomicU64,
     overwritten: AtomicU64,
@@ -73,7 +72,7 @@ impl Meta {
     pub(crate) const fn new() -> Self {
         Self {
             ring: Ring::none(),
-            slots: spin::Once::new(),
+            extension: spin::Once::new(),
             lock: spin::Mutex::new(()),
             lost: AtomicU64::new(0),
             overwritten: AtomicU64::new(0),
@@ -88,10 +87,15 @@ impl Meta {
     pub(crate) fn install(
         &self,
         memory: &'static mut [MaybeUninit<u64>],
-        slots: &'static [CpuSlot],
+        extension: &'static dyn Extension,
     ) -> Result<(), crate::errors::BadMemory> {
-        self.slots.call_once(|| slots);
+        self.extension.call_once(|| extension);
         self.ring.install(memory)
+    }
+
+    /// The extension; before `install` one that does nothing.
+    pub(crate) fn extension(&self) -> &'static dyn Extension {
+        self.extension.get().copied().unwrap_or(&NoExtension)
     }
 
     /// The ring with its reader, once there is memory.
@@ -262,14 +266,12 @@ impl Meta {
         if !Header::decode(word(0)).is_ok_and(|header| header.kind == Kind::PointAccount) {
             return false;
         }
-        let Some(slots) = self.slots.get() else { return false };
         let mut text = heapless::Vec::<u8, MAX_TEXT>::new();
         let length = (word(TEXT_LENGTH) as usize).min(MAX_TEXT);
         let words = (META_HEADER_WORDS..META_HEADER_WORDS.wrapping_add(length.div_ceil(8))).map(word);
         text.extend(words.flat_map(u64::to_le_bytes).take(length));
         let text = core::str::from_utf8(&text).unwrap_or_default();
-        let place = |cpu: usize, point| slots.get(cpu)?.sampler.points.get(point);
-        put_account_back(place, [4, 5, 6].map(word), text);
+        self.extension().put_back([4, 5, 6].map(word), text);
         self.kept.fetch_add(1, Ordering::Relaxed);
         true
     }
@@ -314,7 +316,7 @@ mod tests {
     /// A meta stream whose ring is empty.
     fn empty() -> Meta {
         let meta = Meta::new();
-        meta.install(Vec::leak(vec![MaybeUninit::uninit(); 1024]), &[]).unwrap();
+        meta.install(Vec::leak(vec![MaybeUninit::uninit(); 1024]), &NoExtension).unwrap();
         meta
     }
 

@@ -7,30 +7,23 @@
 pub(crate) mod account;
 pub(crate) mod choices;
 pub(crate) mod copier;
-pub(crate) mod event_counts;
 pub(crate) mod layers;
-pub(crate) mod lockup;
 pub(crate) mod meta;
 pub(crate) mod moment;
+pub(crate) mod more_stream;
 pub(crate) mod owner;
-pub(crate) mod points;
 pub(crate) mod progress;
 pub(crate) mod ready;
 pub(crate) mod self_cost;
 pub(crate) mod settings;
 pub(crate) mod slot;
 pub(crate) mod stream;
-#[cfg(feature = "points")]
-pub(crate) mod task_times;
 pub(crate) mod transition;
-#[cfg(feature = "locks")]
-pub(crate) mod waited;
-#[cfg(feature = "locks")]
-pub(crate) mod waits_for;
 
 use crate::arch::interrupts;
 use crate::config::{Config, Trigger};
 use crate::errors::StreamName;
+use crate::extension::Extension;
 use crate::parts;
 use crate::patience::Patience;
 use crate::publisher::Publisher;
@@ -42,6 +35,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use layers::Layers;
 use meta::Meta;
 use moment::Moment;
+use more_stream::MoreStream;
 use owner::{Activity, ClaimId, Conflict};
 use ready::Ready;
 use settings::{Settings, State};
@@ -91,13 +85,15 @@ pub(crate) struct Shared {
     pub(crate) waited_until: AtomicU64,
     /// The number of the next line of the serial form.
     pub(crate) export_sequence: AtomicU64,
+    /// Lockups are looked for since the last tick.
+    pub(crate) is_watching: AtomicBool,
     /// Held while the counts of points are taken.
     pub(crate) points_taker: spin::Mutex<()>,
     /// Why the kernel's tasks are blocked, by number; known from the first call of its scheduler on.
     pub(crate) wait_reasons: spin::Once<&'static [&'static str]>,
     /// The dynamic probes.
     #[cfg(feature = "probes")]
-    pub(crate) probes: crate::probes::Probes,
+    pub(crate) probes: crate::events::probes::Probes,
     /// Held while the counts of events by task are taken.
     pub(crate) events_taker: spin::Mutex<()>,
 }
@@ -124,10 +120,11 @@ impl Shared {
             copy_process: AtomicU64::new(0),
             waited_until: AtomicU64::new(0),
             export_sequence: AtomicU64::new(0),
+            is_watching: AtomicBool::new(false),
             points_taker: spin::Mutex::new(()),
             wait_reasons: spin::Once::new(),
             #[cfg(feature = "probes")]
-            probes: crate::probes::Probes::new(),
+            probes: crate::events::probes::Probes::new(),
             events_taker: spin::Mutex::new(()),
         }
     }
@@ -200,12 +197,29 @@ impl Shared {
         self.ready.slot(cpu).filter(|_| parts::PUBLISHED).map(|slot| &slot.published)
     }
 
+    /// The extension that `init` was given; before it, and without one, one that does nothing.
+    pub(crate) fn extension(&self) -> &'static dyn Extension {
+        self.meta.extension()
+    }
+
+    /// The extension's stream of a CPU.
+    pub(crate) fn more_stream(&self, cpu: usize) -> Option<&'static MoreStream> {
+        self.slots().get(cpu)?;
+        self.extension().stream(cpu)
+    }
+
+    /// The extension's streams of all CPUs, with their names.
+    pub(crate) fn more_streams(&self) -> impl Iterator<Item = (StreamName, &'static MoreStream)> {
+        let extension = self.extension();
+        (0..self.slots().len()).filter_map(move |cpu| Some((StreamName::Event(cpu), extension.stream(cpu)?)))
+    }
+
     /// The stream of this name, if it has memory.
     pub(crate) fn stream(&self, name: StreamName) -> Option<Stream<'_>> {
         match name {
             StreamName::Meta => self.meta.stream(),
             StreamName::Cpu(cpu) => self.slots().get(cpu)?.stream(),
-            StreamName::Event(cpu) => self.slots().get(cpu)?.records.stream(),
+            StreamName::Event(cpu) => self.more_stream(cpu)?.stream(),
         }
     }
 
@@ -213,9 +227,8 @@ impl Shared {
     pub(crate) fn streams(&self) -> impl Iterator<Item = (StreamName, Stream<'_>)> {
         let cpus = self.slots().iter().enumerate();
         let cpus = cpus.filter_map(|(cpu, slot)| Some((StreamName::Cpu(cpu), slot.stream()?)));
-        let events = self.slots().iter().enumerate();
-        let events = events.filter_map(|(cpu, slot)| Some((StreamName::Event(cpu), slot.records.stream()?)));
-        cpus.chain(events).chain(self.meta.stream().map(|stream| (StreamName::Meta, stream)))
+        let more = self.more_streams().filter_map(|(name, more)| Some((name, more.stream()?)));
+        cpus.chain(more).chain(self.meta.stream().map(|stream| (StreamName::Meta, stream)))
     }
 
     /// Takes one stream for a caller with this claim. `None` if there is no such stream.
@@ -260,7 +273,7 @@ impl Shared {
         let copier = match name {
             StreamName::Meta => &self.meta.copier,
             StreamName::Cpu(cpu) => &self.slots().get(cpu)?.copier,
-            StreamName::Event(cpu) => self.slots().get(cpu)?.records.copier()?,
+            StreamName::Event(cpu) => &self.more_stream(cpu)?.copier,
         };
         Some((self.stream(name)?.ring, copier))
     }
@@ -268,9 +281,8 @@ impl Shared {
     /// The place of the reader of copies in every stream, also of CPUs that have not registered.
     pub(crate) fn copiers(&self) -> impl Iterator<Item = (StreamName, &Copier)> {
         let cpus = self.slots().iter().enumerate().map(|(cpu, slot)| (StreamName::Cpu(cpu), &slot.copier));
-        let events = self.slots().iter().enumerate();
-        let events = events.filter_map(|(cpu, slot)| Some((StreamName::Event(cpu), slot.records.copier()?)));
-        cpus.chain(events).chain([(StreamName::Meta, &self.meta.copier)])
+        let more = self.more_streams().map(|(name, more)| (name, &more.copier));
+        cpus.chain(more).chain([(StreamName::Meta, &self.meta.copier)])
     }
 
     /// Where the oldest record of a stream begins that was not freed. `None` if it moves at every attempt.
@@ -278,7 +290,7 @@ impl Shared {
         match name {
             StreamName::Meta => self.meta.oldest(),
             StreamName::Cpu(cpu) => self.moment(cpu).map(|moment| moment.oldest()),
-            StreamName::Event(cpu) => self.slots().get(cpu)?.records.oldest(),
+            StreamName::Event(cpu) => self.more_stream(cpu)?.oldest(),
         }
     }
 
@@ -287,7 +299,7 @@ impl Shared {
         match name {
             StreamName::Meta => None,
             StreamName::Cpu(cpu) => self.moment(cpu).map(|moment| moment.newest()),
-            StreamName::Event(cpu) => self.slots().get(cpu)?.records.newest(),
+            StreamName::Event(cpu) => self.more_stream(cpu)?.newest(),
         }
     }
 

@@ -5,15 +5,15 @@
 
 use super::account::{Counter, HandlerCounters};
 use super::copier::Copier;
-use super::event_counts::Events;
-use super::lockup::Watch;
-use super::points::{PointMemory, Records};
 use super::progress::Progress;
 use super::self_cost::SelfCost;
 use super::stream::{Reader, Stream};
-#[cfg(feature = "locks")]
-use super::waits_for::WaitsFor;
 use crate::errors::BadMemory;
+use crate::events::by_task::counts::Events;
+#[cfg(feature = "locks")]
+use crate::events::locks::waits_for::WaitsFor;
+use crate::events::lockup::watch::Watch;
+use crate::events::points::{PointMemory, Records};
 use crate::publisher::Publisher;
 use crate::ring::Ring;
 use crate::sync::{AtomicU64, Ordering};

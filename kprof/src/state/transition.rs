@@ -80,9 +80,8 @@ impl Shared {
     /// The owner words of all streams, also of CPUs that have not registered.
     pub(crate) fn words(&self) -> impl Iterator<Item = (StreamName, &super::owner::OwnerWord)> {
         let cpus = self.slots().iter().enumerate().map(|(cpu, slot)| (StreamName::Cpu(cpu), slot.reader.owner()));
-        let events = self.slots().iter().enumerate();
-        let events = events.filter_map(|(cpu, slot)| Some((StreamName::Event(cpu), slot.records.owner()?)));
-        cpus.chain(events).chain([(StreamName::Meta, self.meta.reader.owner())])
+        let more = self.more_streams().map(|(name, more)| (name, more.reader.owner()));
+        cpus.chain(more).chain([(StreamName::Meta, self.meta.reader.owner())])
     }
 
     /// Ends the claim of this control file, if it has the claim, or its reading of copies. An owner that works under

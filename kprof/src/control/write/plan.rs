@@ -4,10 +4,7 @@
 //! refused. Runs in: ordinary code. Changes nothing of the profiler: the write is carried out later, as a whole.
 
 use super::super::OpenControl;
-use crate::config::Trigger;
 use crate::errors::{CommandError, StreamName};
-#[cfg(feature = "probes")]
-use crate::format::command::Removed;
 use crate::format::command::{Command, Mode, Who};
 use crate::kernel::ControlDone;
 use crate::parts::{self, name};
@@ -39,12 +36,8 @@ pub(super) struct Plan {
     /// `copy 1` begins the reading of copies, or `copy 0` ends it.
     pub(super) copies: bool,
     pub(super) acknowledges: bool,
-    /// What the `probe` commands need.
-    #[cfg(feature = "probes")]
-    pub(super) probes: crate::probes::Planned,
-    /// There is an `event` command.
-    pub(super) chooses_points: bool,
-    pub(super) flushes: bool,
+    /// Somebody asks for counts, or changes who asks: there is an `event` or `flush` command.
+    pub(super) asks_for_counts: bool,
     pub(super) done: ControlDone,
 }
 
@@ -66,10 +59,7 @@ impl Plan {
             copies: false,
             has_lease: shared.layers().holder() == Some(file.id),
             acknowledges: false,
-            #[cfg(feature = "probes")]
-            probes: crate::probes::Planned::default(),
-            chooses_points: false,
-            flushes: false,
+            asks_for_counts: false,
             done: ControlDone { wait_ms: None, wants_names: false, wants_times: false },
         }
     }
@@ -84,12 +74,6 @@ impl Plan {
             Command::Stop => self.state = State::Stopped,
             Command::Mode(Mode::Overwrite) | Command::Freeze | Command::Thaw if !parts::RECORDER => {
                 return Err(CommandError::NotCompiledIn(name::RECORDER));
-            }
-            Command::Lockup(_) if !parts::LOCKUP => return Err(CommandError::NotCompiledIn(name::LOCKUP)),
-            Command::Lockup(1..) if shared.config().is_none_or(|config| config.trigger == Trigger::Timer) => {
-                return Err(CommandError::State(
-                    "`lockup` needs a sampler CPU: with the trigger `timer` there is none",
-                ));
             }
             Command::Hz(_) if shared.config().is_some_and(|config| config.event.is_some()) => {
                 return Err(CommandError::State("ticks are caused by an event, not by time: there is no rate"));
@@ -170,31 +154,9 @@ impl Plan {
                 return Err(CommandError::Value("a cpu that has registered"));
             }
             Command::Ack(..) => self.acknowledges = true,
-            Command::Flush if !parts::EVENTS && !parts::POINTS => {
-                return Err(CommandError::NotCompiledIn(name::EVENTS));
-            }
-            Command::Event(_, state) if state.records() && !parts::RECORDS => {
-                return Err(CommandError::NotCompiledIn(name::RECORDS));
-            }
-            Command::Event(..) if !parts::POINTS => return Err(CommandError::NotCompiledIn(name::POINTS)),
-            Command::Event(..) => self.chooses_points = true,
-            Command::Probe(_) | Command::Unprobe(_) if !parts::PROBES => {
-                return Err(CommandError::NotCompiledIn(name::PROBES));
-            }
-            #[cfg(feature = "probes")]
-            Command::Probe(places) => shared.check_probe(places, self.has_lease, &mut self.probes)?,
-            #[cfg(feature = "probes")]
-            Command::Unprobe(Removed::One(address)) if !shared.has_probe(address) && !self.probes.plants(address) => {
-                return Err(CommandError::State("there is no probe on that function"));
-            }
-            #[cfg(feature = "probes")]
-            Command::Unprobe(Removed::OfLease) if !self.has_lease => {
-                return Err(CommandError::State("`lease` comes before `unprobe lease`"));
-            }
-            #[cfg(not(feature = "probes"))]
-            Command::Probe(_) => {}
-            Command::Unprobe(_) => {}
-            Command::Flush => self.flushes = true,
+            Command::Event(..) | Command::Flush => self.asks_for_counts = true,
+            // Checked by the extension.
+            Command::Probe(_) | Command::Unprobe(_) => {}
             Command::Cpus(_) | Command::Mark(_) => {}
         }
         let key = key(&command);
@@ -222,9 +184,8 @@ fn key(command: &Command<'_>) -> Key {
         Command::Mode(_) => Key::MODE,
         Command::Lockup(_) => Key::LOCKUP,
         Command::Cpus(_) => Key::CPUS,
-        Command::Event(..) => Key::POINTS,
         Command::Protocol(_) | Command::Copy(_) | Command::Lease => Key::empty(),
-        Command::Probe(_) | Command::Unprobe(_) => Key::empty(),
+        Command::Event(..) | Command::Probe(_) | Command::Unprobe(_) => Key::empty(),
         Command::Start | Command::Stop | Command::Freeze | Command::Thaw => Key::STATE,
         Command::Mark(_) | Command::Flush | Command::Ack(..) | Command::WaitMs(_) => Key::empty(),
     }

@@ -1,0 +1,167 @@
+//! What events do at the moments that the profiler tells them: the hooks of [`Extension`].
+//!
+//! In: the profiler's calls. Out: ctl commands checked and carried out, counts and settings in the meta stream, lines
+//! of the status. Runs in: ordinary code, except where the trait says something else.
+
+use super::lockup;
+use super::points::{self, POINTS, WAITS};
+use crate::config::Trigger;
+use crate::errors::{CommandError, ControlError};
+use crate::extension::{Extension, Line};
+use crate::format::command::Command;
+#[cfg(feature = "probes")]
+use crate::format::command::Removed;
+use crate::format::counter::Counter;
+use crate::format::point::CTL_PREFIX;
+use crate::kernel::Kernel;
+use crate::parts::{self, name};
+use crate::state::more_stream::MoreStream;
+use crate::state::{Instance, Shared};
+use core::fmt::{self, Write};
+
+impl<K: Kernel> Extension for Instance<K> {
+    fn check(&self, lines: &mut dyn Iterator<Item = Line<'_>>) -> Result<(), ControlError> {
+        let mut planned = Planned::default();
+        for line in lines {
+            let refused = |reason| ControlError { line: line.number, reason };
+            planned.add(&self.shared, &line).map_err(refused)?;
+        }
+        Ok(())
+    }
+
+    fn carry_out(&self, lines: &mut dyn Iterator<Item = Line<'_>>) {
+        let mut chooses_points = false;
+        for Line { command, by_lease, .. } in lines {
+            match command {
+                Command::Event(points, state) => {
+                    if !core::mem::replace(&mut chooses_points, true) {
+                        // What was counted of allocations says by the state of the point whether it was asked for.
+                        self.shared.write_points();
+                    }
+                    POINTS.set(points, state, by_lease);
+                }
+                #[cfg(feature = "probes")]
+                Command::Probe(wanted) => self.shared.plant(wanted, by_lease),
+                #[cfg(feature = "probes")]
+                Command::Unprobe(removed) => self.shared.remove_probes(removed),
+                _ => {}
+            }
+        }
+    }
+
+    fn tell(&self, command: &Command<'_>) {
+        match command {
+            Command::Flush => self.write_counts(),
+            Command::Event(points, _) => {
+                self.shared.note_setting(format_args!("{command}"));
+                self.shared.note_points(Some(*points));
+            }
+            _ => {}
+        }
+    }
+
+    fn tell_again(&self) {
+        self.shared.note_points(None);
+    }
+
+    fn end_lease(&self) {
+        #[cfg(feature = "probes")]
+        self.shared.end_lease_of_probes();
+        if POINTS.has_lease() {
+            // What was counted under the lease is written before the counts of others follow.
+            self.shared.write_points();
+            POINTS.end_lease();
+            self.shared.note_points(None);
+        }
+    }
+
+    fn begins(&self) {
+        self.shared.forget_events();
+    }
+
+    fn write_counts(&self) {
+        self.shared.write_events();
+        self.shared.write_points();
+    }
+
+    fn before_tick(&self, sampler_cpu: usize, is_first: bool) {
+        lockup::check(self, sampler_cpu, is_first);
+    }
+
+    fn wants_times(&self) -> bool {
+        parts::POINTS && WAITS.last().is_some()
+    }
+
+    fn stream(&self, cpu: usize) -> Option<&MoreStream> {
+        self.shared.slots().get(cpu)?.records.more()
+    }
+
+    fn counters(&self, cpu: usize, each: &mut dyn FnMut(Counter, u64) -> fmt::Result) -> fmt::Result {
+        let Some(slot) = self.shared.slots().get(cpu) else { return Ok(()) };
+        slot.events.totals().try_for_each(|(counter, total)| each(counter, total))
+    }
+
+    fn write_status(&self, out: &mut dyn Write) -> fmt::Result {
+        for point in POINTS.iter() {
+            let parts = [CTL_PREFIX, point.name, " ", point.unit.name(), " "];
+            parts.into_iter().try_for_each(|part| out.write_str(part))?;
+            writeln!(out, "{}", point.state())?;
+        }
+        Ok(())
+    }
+
+    fn point_name(&self, number: u64) -> Option<&'static str> {
+        POINTS.iter().find(|point| point.offset().number() as u64 == number).map(|point| point.name)
+    }
+
+    fn put_back(&self, values: [u64; 3], text: &str) {
+        let place = |cpu: usize, point| self.shared.slots().get(cpu)?.sampler.points.get(point);
+        points::put_account_back(place, values, text);
+    }
+}
+
+/// What the commands of a write that were checked so far ask for.
+#[derive(Default)]
+struct Planned {
+    /// The choices for points with those of the write, from its first `event` command on.
+    choices: Option<points::Wanted>,
+    #[cfg(feature = "probes")]
+    probes: super::probes::Planned,
+}
+
+impl Planned {
+    /// Adds a command, if it can be carried out after the commands before it.
+    fn add(&mut self, shared: &Shared, line: &Line<'_>) -> Result<(), CommandError> {
+        let Line { command, by_lease, .. } = *line;
+        match command {
+            Command::Lockup(_) if !parts::LOCKUP => Err(CommandError::NotCompiledIn(name::LOCKUP)),
+            Command::Lockup(1..) if shared.config().is_none_or(|config| config.trigger == Trigger::Timer) => {
+                Err(CommandError::State("`lockup` needs a sampler CPU: with the trigger `timer` there is none"))
+            }
+            Command::Flush if !parts::EVENTS && !parts::POINTS => Err(CommandError::NotCompiledIn(name::EVENTS)),
+            Command::Event(_, state) if state.records() && !parts::RECORDS => {
+                Err(CommandError::NotCompiledIn(name::RECORDS))
+            }
+            Command::Event(..) if !parts::POINTS => Err(CommandError::NotCompiledIn(name::POINTS)),
+            Command::Event(points, state) => {
+                let choices = self.choices.get_or_insert_with(|| POINTS.wanted());
+                match choices.choose(points, state, by_lease) {
+                    true => Ok(()),
+                    false => Err(CommandError::State("at most 16 choices for points: `event * off` removes all")),
+                }
+            }
+            Command::Probe(_) | Command::Unprobe(_) if !parts::PROBES => Err(CommandError::NotCompiledIn(name::PROBES)),
+            #[cfg(feature = "probes")]
+            Command::Probe(places) => shared.check_probe(places, by_lease, &mut self.probes),
+            #[cfg(feature = "probes")]
+            Command::Unprobe(Removed::One(address)) if !shared.has_probe(address) && !self.probes.plants(address) => {
+                Err(CommandError::State("there is no probe on that function"))
+            }
+            #[cfg(feature = "probes")]
+            Command::Unprobe(Removed::OfLease) if !by_lease => {
+                Err(CommandError::State("`lease` comes before `unprobe lease`"))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Tests of a check: what the counters of a CPU tell, and what they do not tell.
+
+use super::*;
+use crate::handler::with_tick;
+use crate::kernel::{Event, Outcome};
+use crate::quiet::Quiet;
+use crate::ring::tests::memory;
+use crate::{Config, Setup};
+use core::sync::atomic::Ordering;
+
+/// Two CPUs, of which the first is the sampler, and lockups of a millisecond.
+fn instance(config: Config) -> &'static Instance<Quiet> {
+    let instance: &'static Instance<Quiet> =
+        Box::leak(Box::new(Instance { kernel: Quiet::new(), shared: Shared::new() }));
+    let slots: &'static [CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
+    let config = Config { tsc_hz: 1_000_000_000, text: (1, 2), lockup_ms: 1, ..config };
+    crate::setup::init(&instance.shared, instance, || Setup { slots, meta: memory(1024), config }).unwrap();
+    crate::setup::register(&instance.shared, 1, || memory(1024)).unwrap();
+    instance
+}
+
+/// Looks again and again, with something that happens on CPU 1 in between, until this many reports were made or
+/// twenty times the threshold has passed. Returns the reports. A busy host may not run this thread for a while: such a
+/// pause counts as a tenth of the threshold, because nobody looks in it.
+fn looks(instance: &'static Instance<Quiet>, most: usize, mut between: impl FnMut(&CpuSlot)) -> Vec<String> {
+    let (mut last, mut passed, mut is_first) = (timestamp::read(), 0, true);
+    loop {
+        check(instance, 0, core::mem::take(&mut is_first));
+        let reports = instance.kernel.lockups.lock().unwrap().clone();
+        let now = timestamp::read();
+        (passed, last) = (passed + (now - last).min(100_000), now);
+        if reports.len() >= most || passed > 20_000_000 {
+            return reports;
+        }
+        between(&instance.shared.slots()[1]);
+    }
+}
+
+/// A tick whose sample finds the ring full.
+fn lose(slot: &CpuSlot) {
+    slot.raise_tick();
+    with_tick(slot, |_| {
+        slot.handler.counters.lost_full.add(1);
+        Outcome::Lost
+    });
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "waits in real time")]
+fn a_full_ring_hides_the_place_of_a_lockup_but_not_the_lockup_if_switches_are_counted() {
+    let count = |instance: &'static Instance<Quiet>| {
+        instance.shared.slots()[1].events.add(Event::ContextSwitch, None);
+        instance
+    };
+    let found = looks(count(instance(Config::new())), 1, lose);
+    // Without the feature `events` no switch is ever counted.
+    assert_eq!(found.len(), usize::from(crate::parts::EVENTS), "{found:?}");
+    assert!(found.iter().all(|text| text.starts_with("soft lockup: CPU 1 has run nothing but kernel code")));
+    // What is not known is never taken for a lockup: the task, or whether user code or the idle task ran.
+    let none: [String; 0] = [];
+    assert_eq!(looks(instance(Config::new()), 1, lose), none);
+    assert_eq!(looks(count(instance(Config { include_user: true, ..Config::new() })), 1, lose), none);
+    assert_eq!(looks(count(instance(Config { include_idle: true, ..Config::new() })), 1, lose), none);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "waits in real time")]
+fn a_cpu_that_is_offline_or_halted_is_not_judged_and_one_that_takes_no_tick_is() {
+    let found = looks(instance(Config::new()), 1, CpuSlot::raise_tick);
+    assert!(found[0].starts_with("hard lockup: CPU 1 has not answered for "), "{found:?}");
+    let offline = instance(Config::new());
+    crate::setup::offline(&offline.shared, 1);
+    assert!(looks(offline, 1, CpuSlot::raise_tick).is_empty());
+    let slot = &instance(Config::new()).shared.slots()[1];
+    let filtered = || counters(slot).filtered;
+    assert_eq!(filtered(), 0);
+    slot.sampler.halted.add(1);
+    slot.handler.counters.user.add(2);
+    slot.handler.counters.idle.add(4);
+    assert_eq!(filtered(), 7);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "waits in real time")]
+fn the_sampler_does_not_judge_itself() {
+    let instance = instance(Config::new());
+    let (begin, mut is_first) = (timestamp::read(), true);
+    while timestamp::read() - begin < 20_000_000 {
+        check(instance, 1, core::mem::take(&mut is_first));
+        instance.shared.slots()[1].raise_tick();
+    }
+    assert!(instance.kernel.lockups.lock().unwrap().is_empty());
+}
+
+#[test]
+fn what_is_not_certain_is_progress_and_a_served_interrupt_is_none() {
+    let shared = &instance(Config::new()).shared;
+    let before = Counters { switches: 1, ..Counters::default() };
+    let is_progress = |now: Counters, torn| {
+        let shown = shown(shared, (&before, &now), 0, torn);
+        (shown.progress, shown.interrupt, shown.unknown)
+    };
+    assert_eq!(is_progress(before, false), (false, false, 0));
+    assert_eq!(is_progress(before, true), (true, false, 0));
+    assert_eq!(is_progress(Counters { filtered: 1, ..before }, false), (true, false, 0));
+    assert_eq!(is_progress(Counters { lost_torn: 1, ..before }, false), (true, false, 0));
+    assert_eq!(is_progress(Counters { switches: 2, ..before }, false), (true, false, 0));
+    assert_eq!(is_progress(Counters { interrupts: 1, ..before }, false), (false, true, 0));
+    assert_eq!(is_progress(Counters { lost_full: 3, ..before }, false), (false, false, 3));
+    assert!(is_progress(Counters { lost_full: 3, switches: 0, ..before }, false).0);
+}
+
+#[test]
+fn a_sample_says_whether_the_cpu_was_at_work_with_interrupts_off() {
+    const KERNEL: u64 = 0xffff_ffff_8000_1000;
+    let of = |stack: &[u64]| {
+        let sample = sample(&[&[0, 0, 0, 5, 7][..], stack].concat());
+        assert_eq!((sample.tsc, sample.task, sample.address), (5, 7, stack[0]));
+        (sample.is_at_work, sample.interrupts_off)
+    };
+    let facts = |facts| Marker::Facts(Facts(facts)).encode();
+    assert_eq!(of(&[KERNEL, KERNEL]), (true, false));
+    assert_eq!(of(&[KERNEL, facts(Facts::INTERRUPTS_OFF), KERNEL]), (true, true));
+    assert_eq!(of(&[0x40_1000]), (false, false));
+    assert_eq!(of(&[KERNEL, facts(Facts::IDLE), KERNEL]), (false, false));
+    let in_interrupt = [KERNEL, facts(Facts::IDLE | Facts::INTERRUPTS_OFF), Marker::Interrupt(32).encode(), KERNEL];
+    assert_eq!(of(&in_interrupt), (true, true));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "waits in real time")]
+fn with_the_trigger_published_there_is_no_hard_lockup() {
+    let published = instance(Config::new());
+    published.shared.set_trigger(Trigger::Published);
+    assert_eq!(looks(published, 1, CpuSlot::raise_tick).is_empty(), crate::parts::PUBLISHED);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "waits in real time")]
+fn what_is_off_is_not_looked_for_and_a_pause_begins_anew() {
+    let off = instance(Config::new());
+    off.shared.live.store(&crate::state::choices::Choices { lockup_ms: 0, ..off.shared.live.choices() });
+    assert!(looks(off, 1, CpuSlot::raise_tick).is_empty());
+    // Each check is the first one since sampling was stopped.
+    let paused = instance(Config::new());
+    let begin = timestamp::read();
+    while timestamp::read() - begin < 20_000_000 {
+        paused.shared.slots()[1].sampler.tick.fetch_add(1, Ordering::Relaxed);
+        check(paused, 0, true);
+    }
+    assert!(paused.kernel.lockups.lock().unwrap().is_empty());
+}

@@ -1,0 +1,30 @@
+//! Events: what a kernel counts and records beside samples. Everything here is above the core of the profiler, which
+//! knows of it only the hooks of [`crate::extension`].
+//!
+//! In: hits of points, calls of the scheduler, allocations, waits for locks, breakpoints; what the core tells an
+//! extension. Out: counts and records in the meta stream, records in the event streams, reports of lockups. Runs in:
+//! any but NMI.
+
+pub(crate) mod profiled;
+
+#[cfg(feature = "profiling")]
+pub(crate) mod by_task;
+#[cfg(feature = "profiling")]
+mod extension;
+#[cfg(all(feature = "profiling", feature = "heap"))]
+pub(crate) mod heap;
+#[cfg(all(feature = "profiling", feature = "locks"))]
+pub(crate) mod locks;
+pub(crate) mod lockup;
+#[cfg(feature = "profiling")]
+pub(crate) mod points;
+#[cfg(all(feature = "profiling", feature = "probes"))]
+pub(crate) mod probes;
+#[cfg(all(feature = "profiling", feature = "records"))]
+pub(crate) mod records;
+#[cfg(all(feature = "profiling", feature = "points"))]
+pub(crate) mod task_times;
+#[cfg(all(feature = "profiling", feature = "points"))]
+pub(crate) mod waiting;
+
+pub(crate) mod off;
