@@ -36,6 +36,15 @@ pub enum InitError {
     NoSampler,
     /// `Config::lockup_ms` needs a sampler CPU that sends the ticks: any trigger but [`crate::Trigger::Timer`].
     Lockup,
+    /// `lockup_ms` without events.
+    NoEvents,
+    /// Fewer slots for events than for the profiler.
+    FewEventSlots {
+        /// The number of the profiler's slots.
+        cpus: usize,
+        /// The number of slots for events.
+        slots: usize,
+    },
     /// `Config::event` needs [`crate::Trigger::Timer`], a name of 1 to 32 visible ASCII characters, and a period of 1
     /// to 2^40.
     Event,
@@ -61,6 +70,10 @@ impl fmt::Display for InitError {
             Self::Text((start, end)) => write!(f, "the text range {start:x}-{end:x} is empty"),
             Self::SamplerCpu(cpu) => write!(f, "the sampler CPU {cpu} has no slot"),
             Self::NoSampler => f.write_str("without a sampler CPU every CPU must sample itself: use Trigger::Timer"),
+            Self::NoEvents => f.write_str("lockup_ms needs events: call `Events::init` instead of `Profiler::init`"),
+            Self::FewEventSlots { cpus, slots } => {
+                write!(f, "{slots} event slots for {cpus} CPUs: each slot of the profiler needs one for events")
+            }
             Self::Lockup => f.write_str("lockup_ms needs a sampler CPU that sends the ticks: not Trigger::Timer"),
             Self::Event => f.write_str("event needs Trigger::Timer, a name without spaces and a period of 1 to 2^40"),
             Self::OnlySampler => f.write_str("the only CPU is the sampler CPU, never sampled: use Trigger::Timer"),

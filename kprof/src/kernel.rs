@@ -3,8 +3,8 @@
 //! In: the kernel's implementation of [`Kernel`]. Out: information about CPUs, stacks, text and time. Every function
 //! says where it is called. Those called in an NMI must not take a lock, allocate, print, fault or loop without bound.
 
+use crate::CpuSet;
 use crate::format::marker::Marker;
-use crate::{CpuSet, Lockup};
 use core::marker::PhantomData;
 use core::ops::Range;
 
@@ -116,10 +116,6 @@ pub unsafe trait Kernel: Sync + 'static {
     /// [`Kernel::caller_entry_frame`] says how it continues.
     const MARKED_ENTRIES: bool = false;
 
-    /// The names of what tasks are blocked on, for [`TaskState::Blocked`]: `pipe`, `sleep`, `disk`. At most 16, each of
-    /// 1 to 16 visible ASCII characters without `*`, `=` and `,`; otherwise the compiler says so.
-    const WAIT_REASONS: &'static [&'static str] = &[];
-
     /// Where the interrupted registers are, if the interrupted instruction is code of an entry stub. `None`: not known.
     /// The sample then has no callers and is marked as truncated.
     ///
@@ -166,30 +162,6 @@ pub unsafe trait Kernel: Sync + 'static {
     /// Runs in: the sampler CPU, ordinary code. Must not spin: a spinning sampler slows the others by a third.
     fn sleep_ns(&self, ns: u64);
 
-    /// Called once for each lockup that is found ([`crate::Config::lockup_ms`], the ctl command `lockup`), before its
-    /// record is written into the meta stream. `lockup` prints itself as one sentence; [`Lockup::export`] writes the
-    /// whole report, with the newest stack of every CPU, in the serial form.
-    ///
-    /// Runs in: the sampler CPU, ordinary code. Must not wait for a lock that another CPU may hold, because that CPU
-    /// may be the one that is locked up. The default does nothing: the report is only in the meta stream.
-    fn locked_up(&self, lockup: &Lockup<'_>) {
-        let _ = lockup;
-    }
-
-    /// For dynamic probes ([`crate::Profiler::on_breakpoint`]): writes one byte of the kernel's code, through a mapping
-    /// of the same memory that is writable and not executable. Every CPU that fetches the instruction later executes
-    /// the new byte. Returns `false` if that is impossible at this address.
-    ///
-    /// Runs in: ordinary code, with locks of the profiler held. The default has no such mapping.
-    ///
-    /// # Safety
-    /// `address` lies in [`crate::Config::text`]. `byte` is what the instruction there begins with, or an `int3` in its
-    /// place, and the breakpoint handler calls [`crate::Profiler::on_breakpoint`].
-    unsafe fn patch(&self, address: u64, byte: u8) -> bool {
-        let _ = (address, byte);
-        false
-    }
-
     /// Called when a ring is half full, or the meta stream a quarter: wake the readers that wait in `wait MS`.
     ///
     /// Runs in: the sampler CPU, ordinary code; with [`crate::Trigger::Timer`] the timer's interrupt. The default does
@@ -204,23 +176,6 @@ pub struct Task {
     pub id: u64,
     /// Whether this task is the idle task of its CPU.
     pub idle: bool,
-}
-
-/// What a task does from now on, for [`crate::Profiler::switched`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TaskState {
-    /// It runs.
-    Running,
-    /// It is ready to run, because it was woken.
-    Woken,
-    /// It is ready to run, and the kernel has taken the CPU from it.
-    Preempted,
-    /// It is ready to run, and has given up the CPU.
-    Yielded,
-    /// It is blocked, for the reason at this index of [`Kernel::WAIT_REASONS`].
-    Blocked(u8),
-    /// It has ended, and never runs again.
-    Ended,
 }
 
 /// The interrupted registers, whatever the processor is. docs/porting.md says for each which they are.
@@ -239,17 +194,6 @@ pub struct Registers {
     pub from_user: bool,
     /// Whether interrupts were on (NMIs and their like do not count).
     pub interrupts_on: bool,
-}
-
-/// What a breakpoint exception has interrupted, for [`crate::Profiler::on_breakpoint`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Breakpoint {
-    /// The program counter that the processor has saved: the address after the `int3`.
-    pub pc: u64,
-    /// The stack pointer.
-    pub sp: u64,
-    /// The frame pointer.
-    pub fp: u64,
 }
 
 /// What an entry stub saved, in the kernel's own form. The usual sample needs only a few of the registers, and
@@ -395,7 +339,7 @@ pub struct ControlDone {
     /// all tasks and modules. Call [`crate::Profiler::task_name`] for each task that exists now, and
     /// [`crate::Profiler::image`] for each module.
     pub wants_names: bool,
-    /// The times of tasks are asked for, up to now. Call [`crate::Profiler::task_times`] for each task that exists, if
+    /// The times of tasks are asked for, up to now. Call [`crate::Events::task_times`] for each task that exists, if
     /// the kernel keeps a [`crate::TaskTimes`] for each.
     pub wants_times: bool,
 }
@@ -417,18 +361,6 @@ pub struct OverflowTick {
     pub outcome: Outcome,
     /// After how many events the counter must overflow next; never 0.
     pub next_events: u64,
-}
-
-/// The events that [`crate::Profiler::count`] counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub enum Event {
-    /// The scheduler switched tasks.
-    ContextSwitch = 0,
-    /// A page fault.
-    PageFault = 1,
-    /// A hardware interrupt.
-    Interrupt = 2,
 }
 
 /// A code image: the kernel or a loaded module.

@@ -89,8 +89,10 @@ pub use cpu_set::CpuSet;
 pub use errors::{
     BadMemory, CommandError, ControlError, ExportError, InitError, ReadError, RegisterError, StateError, StreamName,
 };
+pub use events::api::Events;
 #[cfg(all(feature = "profiling", feature = "heap"))]
 pub use events::heap::Alloc;
+pub use events::kernel::{Breakpoint, Event, EventKernel, TaskState};
 #[cfg(all(feature = "profiling", feature = "locks"))]
 pub use events::locks::RawLock;
 pub use events::lockup::Lockup;
@@ -102,6 +104,8 @@ pub use events::off::locks::RawLock;
 pub use events::off::points::{Point, PointCounts};
 #[cfg(not(all(feature = "profiling", feature = "probes")))]
 pub use events::off::probes::ProbeMemory;
+#[cfg(not(feature = "profiling"))]
+pub use events::off::slot::EventSlot;
 #[cfg(not(all(feature = "profiling", feature = "points")))]
 pub use events::off::waiting::TaskTimes;
 #[cfg(all(feature = "profiling", feature = "heap"))]
@@ -111,14 +115,16 @@ pub use events::points::{Point, PointCounts};
 #[cfg(all(feature = "profiling", feature = "probes"))]
 pub use events::probes::ProbeMemory;
 pub use events::profiled::Profiled;
+#[cfg(feature = "profiling")]
+pub use events::slot::EventSlot;
 #[cfg(all(feature = "profiling", feature = "points"))]
 pub use events::task_times::TaskTimes;
 pub use files::{ControlFile, StreamFile};
 pub use format::point::Unit;
 pub use format::serial::Bytes;
 pub use kernel::{
-    Breakpoint, CallerEntryFrame, ControlDone, EntryFrame, Event, Image, Interrupted, Kernel, NmiToken, Outcome,
-    OverflowTick, Published, Registers, Task, TaskState, TimerTick,
+    CallerEntryFrame, ControlDone, EntryFrame, Image, Interrupted, Kernel, NmiToken, Outcome, OverflowTick, Published,
+    Registers, Task, TimerTick,
 };
 pub use profiler::{DEFAULT_RING_WORDS, ENABLED, Profiler};
 pub use publisher::Publisher;

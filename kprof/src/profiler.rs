@@ -4,47 +4,29 @@
 //! In: the kernel's hooks, memory, choices. Out: each method is one call of its stage, in the stage's file. Runs in:
 //! each method says where. With the feature off every method does nothing, calls no closure, and adds no byte to the
 //! kernel.
-#![cfg_attr(not(all(feature = "profiling", feature = "records", feature = "probes")), allow(unused_variables))]
+#![cfg_attr(not(feature = "profiling"), allow(unused_variables))]
 
 use crate::check::CheckError;
 use crate::config::Setup;
 use crate::errors::{ExportError, InitError, ReadError, RegisterError, StateError};
-#[cfg(all(feature = "profiling", feature = "probes"))]
-use crate::events::probes;
-#[cfg(all(feature = "profiling", feature = "records"))]
-use crate::events::records;
-#[cfg(all(feature = "profiling", feature = "points"))]
-use crate::events::{points::WAITS, waiting};
 use crate::files::{ControlFile, StreamFile};
-use crate::kernel::{
-    Breakpoint, Event, Image, Interrupted, Kernel, NmiToken, Outcome, OverflowTick, Registers, TimerTick,
-};
+use crate::kernel::{Image, Interrupted, Kernel, NmiToken, Outcome, OverflowTick, Registers, TimerTick};
 use crate::publisher::Publisher;
-use crate::{Point, PointCounts, ProbeMemory, TaskState, TaskTimes};
 #[cfg(feature = "profiling")]
 use crate::{
     check,
     control::{self, OpenControl},
     drain::OpenStream,
     errors::StreamName,
-    events::points,
-    export, handler, sampler, setup,
+    export,
+    extension::NoExtension,
+    handler, sampler, setup,
     state::settings::State,
     state::{Instance, Shared},
     timer,
 };
 use core::fmt;
 use core::mem::MaybeUninit;
-
-/// The body of a call of the scheduler: nothing if nobody wants to know what tasks do, or if the feature is off.
-macro_rules! waiting {
-    ($call:expr) => {{
-        #[cfg(all(feature = "profiling", feature = "points"))]
-        if WAITS.is_on() {
-            $call;
-        }
-    }};
-}
 
 /// Whether the profiler is compiled in.
 pub const ENABLED: bool = cfg!(feature = "profiling");
@@ -70,15 +52,16 @@ impl<K: Kernel> Profiler<K> {
         }
     }
 
-    /// Sets the profiler up. Runs in: the boot CPU, once, as soon as memory and the choices are available. `setup` is
-    /// not called with the feature off, nor by a second call of `init`.
+    /// Sets the profiler up, without events (with them: [`crate::Events::init`]). Runs in: the boot CPU, once, as soon
+    /// as memory and the choices are available. `setup` is not called with the feature off, nor by a second call of
+    /// `init`.
     ///
     /// # Errors
     /// [`InitError`] says what is wrong with the setup; the profiler then has no CPUs, and every later call does
     /// nothing.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn init(&'static self, setup: impl FnOnce() -> Setup) -> Result<(), InitError> {
-        feature!(setup::init(&self.instance.shared, &self.instance, setup); else Ok(()))
+        feature!(setup::init(&self.instance.shared, &NoExtension, setup, setup::without_events); else Ok(()))
     }
 
     /// Gives a CPU its ring. From then on the CPU gets ticks. Runs in: that CPU, after it has an NMI
@@ -191,147 +174,6 @@ impl<K: Kernel> Profiler<K> {
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn stop(&self) -> Result<(), StateError> {
         feature!(control::change_state(&self.instance.shared, State::Stopped); else Ok(()))
-    }
-
-    /// Counts an event on the CPU that calls this, in the task that [`Kernel::task`] returns now. Does nothing with the
-    /// feature `events` off. Runs in: any but NMI.
-    #[inline]
-    pub fn count(&self, event: Event) {
-        feature!({
-            let kernel = &self.instance.kernel;
-            self.instance.shared.count(event, || kernel.cpu(), || kernel.task().id);
-        }; else ());
-    }
-
-    /// Gives a CPU memory for what it counts of points: one [`PointCounts`] for each point that the kernel has, in a
-    /// static or from its allocator. Without it, and for points beyond it, hits on this CPU are lost, and counted as
-    /// lost. `memory` is not called with the feature off, nor if the CPU has its memory already. Runs in: ordinary
-    /// code, after [`Profiler::init`], on any CPU.
-    ///
-    /// # Errors
-    /// [`RegisterError`]: the CPU has no slot or has memory already, or the memory belongs to another CPU.
-    #[cfg_attr(not(feature = "profiling"), inline(always))]
-    pub fn register_points(
-        &'static self,
-        cpu: usize,
-        memory: impl FnOnce() -> &'static [PointCounts],
-    ) -> Result<(), RegisterError> {
-        feature!(points::register(&self.instance.shared, cpu, memory); else Ok(()))
-    }
-
-    /// Gives a CPU its event ring, for the records of hits that a ctl command `event NAME record` asks for. `ring`
-    /// returns the memory, a power of two of at least 1024 words. It is not called with the feature `profiling` or
-    /// `records` off, nor if the CPU has an event ring already. Without it, such hits are counted, and their records
-    /// are lost. Runs in: ordinary code, after [`Profiler::init`], on any CPU.
-    ///
-    /// # Errors
-    /// [`RegisterError`]: the CPU has no slot or has an event ring already, or the memory cannot be used as a ring.
-    #[cfg_attr(not(feature = "profiling"), inline(always))]
-    pub fn register_events(
-        &'static self,
-        cpu: usize,
-        ring: impl FnOnce() -> &'static mut [MaybeUninit<u64>],
-    ) -> Result<(), RegisterError> {
-        #[cfg(all(feature = "profiling", feature = "records"))]
-        return records::register(&self.instance.shared, cpu, ring);
-        #[cfg(not(all(feature = "profiling", feature = "records")))]
-        Ok(())
-    }
-
-    /// Counts a hit of a point, with a weight in the point's unit, on the CPU that calls this. If the point is off (as
-    /// every point is until a ctl command `event NAME count`), this is one load and a branch. If the point is to be
-    /// recorded, the hit also gets a record with the stack of the caller; interrupts are off meanwhile. Does nothing
-    /// with the feature `points` off. Runs in: any but NMI, with locks held too.
-    #[inline(always)]
-    pub fn hit(&'static self, point: &'static Point, weight: u64) {
-        self.hit_with(point, weight, []);
-    }
-
-    /// As [`Profiler::hit`], with up to two numbers that go into the record of the hit, if it gets one.
-    #[inline(always)]
-    pub fn hit_with<const N: usize>(&'static self, point: &'static Point, weight: u64, arguments: [u64; N]) {
-        const { assert!(N <= 2, "a hit has at most two arguments") };
-        feature!({
-            if point.is_on() {
-                points::hit(&self.instance, point, weight, &arguments);
-            }
-        }; else ());
-    }
-
-    /// Gives the profiler memory for dynamic probes (the ctl command `probe`). Does nothing with the feature
-    /// `profiling` or `probes` off. Runs in: ordinary code, once.
-    ///
-    /// # Errors
-    /// [`RegisterError::ProbesTwice`].
-    #[cfg_attr(not(feature = "profiling"), inline(always))]
-    pub fn register_probes<const FUNCTIONS: usize, const PLACES: usize, const CALLS: usize>(
-        &'static self,
-        memory: &'static ProbeMemory<FUNCTIONS, PLACES, CALLS>,
-    ) -> Result<(), RegisterError> {
-        #[cfg(all(feature = "profiling", feature = "probes"))]
-        return probes::register(&self.instance, memory);
-        #[cfg(not(all(feature = "profiling", feature = "probes")))]
-        Ok(())
-    }
-
-    /// Handles a breakpoint exception in kernel code (`int3`), if a probe has caused it: counts the call that begins or
-    /// ends, and sets `at` to what the registers are after the instruction that the `int3` replaces. `false`, with
-    /// nothing changed, if no probe has caused it; the kernel then does what it does with other breakpoints. Always
-    /// `false` with the feature `probes` off. `arguments` gives the values of rdi, rsi, rdx, rcx, r8 and r9 when the
-    /// exception came; it is called if the probe asks for arguments or has conditions. Runs in: the breakpoint handler,
-    /// interrupts off, never in an NMI.
-    ///
-    /// # Safety
-    /// `at` is what a breakpoint exception in kernel code has interrupted on this CPU, and interrupts have been off
-    /// since. The eight bytes below the interrupted stack pointer are not in use: the entry stub has moved what the
-    /// processor saved there further down. The stub returns with the registers in `at`.
-    #[inline(always)]
-    pub unsafe fn on_breakpoint(&'static self, at: &mut Breakpoint, arguments: impl FnOnce() -> [u64; 6]) -> bool {
-        #[cfg(all(feature = "profiling", feature = "probes"))]
-        // SAFETY: the caller's promise.
-        return unsafe { probes::on_breakpoint(&self.instance, at, arguments) };
-        #[cfg(not(all(feature = "profiling", feature = "probes")))]
-        false
-    }
-
-    /// Says that a task was created. Until [`Profiler::woken`] or [`Profiler::switched`] is called for it, its time
-    /// does not count. Runs in: any but NMI.
-    #[inline(always)]
-    pub fn created(&'static self, times: &TaskTimes) {
-        waiting!(waiting::created(times));
-    }
-
-    /// Says that this CPU is about to switch from one task to another, and what the first one does from now on. While
-    /// the points `sched.off-cpu`, `sched.blocked` and `sched.latency` are off, this is one load and a branch. Does
-    /// nothing with the feature `points` off. Runs in: the scheduler, on the CPU that switches, interrupts off, under
-    /// the lock that also orders [`Profiler::woken`] for these tasks.
-    #[inline(always)]
-    pub fn switched(&'static self, from: &TaskTimes, to: &TaskTimes, becomes: TaskState) {
-        waiting!(waiting::switched(&self.instance, from, to, becomes));
-    }
-
-    /// Says that a task runs again: hits the points of its time off the CPU, with its stack. Call it after the switch,
-    /// with the task's own state, where its stack is the one that it had before. Runs in: the scheduler, in that task.
-    #[inline(always)]
-    pub fn resumed(&'static self, times: &TaskTimes) {
-        waiting!(waiting::resumed(&self.instance, times));
-    }
-
-    /// Says that a task that was blocked, or is new, is ready to run. Nothing changes if it was neither. Runs in: any
-    /// but NMI, where the task is put into the queue of those that are ready.
-    #[inline(always)]
-    pub fn woken(&'static self, times: &TaskTimes) {
-        waiting!(waiting::woken(times));
-    }
-
-    /// Records what a task did with its time since the last call for this task, or since somebody has asked for it:
-    /// after a task has ended, before it gets another id, and for each task if a write to ctl returns
-    /// [`ControlDone::wants_times`](crate::ControlDone::wants_times). `state` is what the task does now. It may be out
-    /// of date if it was right after the command. Runs in: ordinary code.
-    #[inline(always)]
-    pub fn task_times(&'static self, id: u64, times: &TaskTimes, state: TaskState) {
-        #[cfg(all(feature = "profiling", feature = "points"))]
-        waiting::report(&self.instance, id, times, state);
     }
 
     /// Records the name of a task. Call it when the task is created and when its name changes. Runs in: ordinary code.

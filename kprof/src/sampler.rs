@@ -268,39 +268,53 @@ fn holds_part(ring: &Ring, reader: &Reader, part: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    #[cfg(feature = "records")]
-    use crate::{Config, Point, PointCounts, Profiler, Setup, Unit, quiet::Quiet, ring::tests::memory};
+    use crate::extension::Extension;
+    use crate::format::record::Kind;
+    use crate::quiet::Quiet;
+    use crate::ring::tests::memory;
+    use crate::state::more_stream::MoreStream;
+    use crate::{Profiler, Setup};
+
+    /// An extension with a stream of CPU 1.
+    struct OneStream(MoreStream);
+
+    impl Extension for OneStream {
+        fn stream(&self, cpu: usize) -> Option<&MoreStream> {
+            (cpu == 1).then_some(&self.0)
+        }
+    }
 
     #[test]
-    #[cfg(feature = "records")]
-    #[cfg_attr(miri, ignore = "it takes 600 events to fill the rings; what they are made of has tests with fewer")]
+    #[cfg_attr(miri, ignore = "it takes 600 events to fill the ring; what it is made of has tests with fewer")]
     fn a_waiting_reader_is_woken_once_for_half_a_ring_of_events() {
         let profiler: &'static Profiler<Quiet> = Box::leak(Box::new(Profiler::new(Quiet::new())));
+        let extension: &'static OneStream = Box::leak(Box::new(OneStream(MoreStream::new())));
         let (slots, meta) = (Vec::leak(vec![CpuSlot::new(), CpuSlot::new()]), memory(1024));
         let config = Config { can_wait: true, tsc_hz: 1_000_000_000, text: (0x1000, 0x2000), ..Config::new() };
-        profiler.init(|| Setup { slots, meta, config }).unwrap();
-        profiler.register(1, || memory(1024)).unwrap();
-        profiler.register_points(1, || Vec::leak((0..32).map(|_| PointCounts::new()).collect())).unwrap();
-        profiler.register_events(1, || memory(1024)).unwrap();
+        let shared = &profiler.instance.shared;
+        crate::setup::init(shared, extension, || Setup { slots, meta, config }, crate::setup::without_events).unwrap();
+        extension.0.ring.install(memory(1024)).unwrap();
         let (ctl, events) = (profiler.open_control(1), profiler.open_events(1, 1).unwrap());
-        ctl.write(b"protocol 1\nevent waking.* record\nwait 60000").unwrap();
+        ctl.write(b"protocol 1\nwait 60000").unwrap();
         let woken = || {
-            wake_if_due(&profiler.instance.kernel, &profiler.instance.shared, 0);
+            wake_if_due(&profiler.instance.kernel, shared, 0);
             profiler.instance.kernel.woken.load(Ordering::Relaxed)
         };
-        let point: &'static Point = Box::leak(Box::new(Point::new("waking.here", Unit::Bytes)));
-        let fill = || (0..200).for_each(|_| profiler.hit(point, 1));
-        // For the meta stream.
+        let event = |_| {
+            let (ring, mut sink) = (&extension.0.ring, extension.0.ring.room());
+            [0, ring.head(), 0, 0, 0, 1, 0, 0x1000].into_iter().for_each(|word| sink.push(word));
+            if !sink.is_full() {
+                ring.publish(Kind::Event, sink.words());
+            }
+        };
+        let fill = || (0..200).for_each(event);
         let before = woken();
         fill();
         assert_eq!([woken(), woken()], [before + 1; 2]);
         assert!(events.read(&mut [0; 8192]).unwrap() > 0);
         assert_eq!(woken(), before + 1);
         fill();
-        ctl.write(
-            format!("ack event-1 {}", profiler.instance.shared.more_stream(1).unwrap().reader.position()).as_bytes(),
-        )
-        .unwrap();
+        ctl.write(format!("ack event-1 {}", extension.0.reader.position()).as_bytes()).unwrap();
         fill();
         assert_eq!([woken(), woken()], [before + 2; 2]);
     }

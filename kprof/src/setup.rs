@@ -12,11 +12,13 @@ use crate::state::Shared;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 
-/// Sets the profiler up, once.
+/// Sets the profiler up, once. `extend` prepares the extension for this number of CPUs and these choices,
+/// last; if it fails, all does.
 pub(crate) fn init(
     shared: &'static Shared,
     extension: &'static dyn Extension,
     setup: impl FnOnce() -> Setup,
+    extend: impl FnOnce(usize, &Config) -> Result<(), InitError>,
 ) -> Result<(), InitError> {
     let mut result = Err(InitError::Twice);
     shared.ready.once(|| {
@@ -30,6 +32,9 @@ pub(crate) fn init(
             } else if let Err(bad) = shared.meta.install(meta, extension) {
                 slots.iter().for_each(|slot| slot.give_back());
                 result = Err(InitError::MetaMemory(bad));
+            } else if let Err(error) = extend(slots.len(), &config) {
+                slots.iter().for_each(|slot| slot.give_back());
+                result = Err(error);
             }
         }
         if result.is_err() {
@@ -45,13 +50,16 @@ pub(crate) fn init(
     result
 }
 
+/// What events would do is refused without them.
+pub(crate) fn without_events(_: usize, config: &Config) -> Result<(), InitError> {
+    if config.lockup_ms > 0 { Err(InitError::NoEvents) } else { Ok(()) }
+}
+
 fn check(config: &Config, slots: usize) -> Result<(), InitError> {
     let error = match config {
         _ if slots == 0 => InitError::NoSlots,
         Config { trigger: Trigger::Published, .. } if !parts::PUBLISHED => InitError::NotCompiledIn(name::PUBLISHED),
         Config { mode: Mode::Overwrite, .. } if !parts::RECORDER => InitError::NotCompiledIn(name::RECORDER),
-        Config { lockup_ms: 1.., .. } if !parts::LOCKUP => InitError::NotCompiledIn(name::LOCKUP),
-        Config { lockup_ms: 1.., trigger: Trigger::Timer, .. } => InitError::Lockup,
         Config { event: Some(event), trigger, .. } if *trigger != Trigger::Timer || !is_sound(event) => {
             InitError::Event
         }

@@ -4,9 +4,9 @@
 mod array_kernel;
 
 use array_kernel::*;
-use kprof::{Config, CpuSlot, Point, PointCounts, Profiler, Unit};
+use kprof::{Config, CpuSlot, Point, PointCounts, Unit};
 
-type Kprof = &'static Profiler<ArrayKernel>;
+type Kprof = &'static Both;
 
 /// A profiler of a program without choices for points.
 fn fresh() -> Kprof {
@@ -32,12 +32,12 @@ fn ctl(profiler: Kprof, lines: &str) {
 fn the_end_of_a_lease_leaves_the_choices_of_others_for_points() {
     let _alone = alone();
     let (profiler, mine, other) = (fresh(), point("layer.mine"), point("layer.other"));
-    [mine, other].into_iter().for_each(|point| profiler.hit(point, 1));
+    [mine, other].into_iter().for_each(|point| profiler.events.hit(point, 1));
     let recorder = profiler.open_control(2);
     recorder.write(b"lease\nevent layer.* count").unwrap();
     ctl(profiler, "event layer.other count\nevent layer.later count");
     drop(recorder);
-    profiler.hit(point("layer.later"), 1);
+    profiler.events.hit(point("layer.later"), 1);
     let states = ["mine", "other", "later"].map(|name| control(profiler)[&format!("point.layer.{name}")].clone());
     assert_eq!(states, ["ns off", "ns count", "ns count"]);
 }
@@ -65,13 +65,13 @@ fn a_reader_of_copies_gets_no_hit_twice_though_counts_of_a_replaced_record_go_ba
     for words in [2048, 4096, 1 << 15] {
         let (profiler, slots): (Kprof, &'static [CpuSlot; 2]) = machine();
         let config = Config { tsc_hz: 1_000_000_000, text: (text(0), text(256)), ..Config::new() };
-        profiler.init(|| kprof::Setup { slots, meta: memory(words), config }).unwrap();
-        profiler.register_points(1, || places(64)).unwrap();
+        profiler.init(slots.len(), || kprof::Setup { slots, meta: memory(words), config }).unwrap();
+        profiler.events.register_points(1, || places(64)).unwrap();
         ctl(profiler, "event * off\nevent copied.* count");
         let here = point(format!("copied.{words}").leak());
         let copier = profiler.open_control(2);
         copier.write(b"copy 1").unwrap();
-        (0..10).for_each(|_| profiler.hit(here, 7));
+        (0..10).for_each(|_| profiler.events.hit(here, 7));
         ctl(profiler, "flush");
         while control(profiler)["meta.position-in"].parse::<usize>().unwrap() < words * 6 / 10 {
             profiler.mark("something else");

@@ -9,7 +9,7 @@ mod reader;
 use array_kernel::*;
 use kprof::format::event::Event;
 use kprof::format::point::PointState;
-use kprof::{Alloc, AllocSample, Config, CpuSlot, PointCounts, Profiler, RegisterError};
+use kprof::{Alloc, AllocSample, Config, CpuSlot, Events, PointCounts, Profiler, RegisterError};
 use reader::{Account, Reader, account};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::{BTreeMap, HashMap};
@@ -21,7 +21,9 @@ struct Inner;
 
 static REFUSES: AtomicBool = AtomicBool::new(false);
 static PROFILER: Profiler<ArrayKernel> = Profiler::new(ArrayKernel);
-static HEAP: Alloc<Inner, ArrayKernel> = Alloc::new(Inner, &PROFILER);
+static EVENTS: Events<ArrayKernel> = Events::new(&PROFILER);
+static BOTH: Both = Both { profiler: &PROFILER, events: &EVENTS };
+static HEAP: Alloc<Inner, ArrayKernel> = Alloc::new(Inner, &EVENTS);
 static SAMPLES: [AllocSample; 64] = [const { AllocSample::new() }; 64];
 static SLOTS: [CpuSlot; 2] = [const { CpuSlot::new() }; 2];
 
@@ -44,11 +46,11 @@ unsafe impl GlobalAlloc for Inner {
 fn reader(state: &str) -> Reader {
     static FIRST: Once = Once::new();
     FIRST.call_once(|| {
-        set_up(&PROFILER, &SLOTS, Config::new());
+        set_up(&BOTH, &SLOTS, Config::new());
         free(allocate(8), 8);
         HEAP.register(|| &SAMPLES).unwrap();
-        PROFILER.register_points(1, || Vec::leak((0..8).map(|_| PointCounts::new()).collect())).unwrap();
-        PROFILER.register_events(1, || memory(1 << 16)).unwrap();
+        EVENTS.register_points(1, || Vec::leak((0..8).map(|_| PointCounts::new()).collect())).unwrap();
+        EVENTS.register_events(1, || memory(1 << 16)).unwrap();
     });
     CPU.store(1, Ordering::Relaxed);
     Reader::begin(&PROFILER, state)
@@ -222,7 +224,8 @@ fn a_second_heap_and_a_second_call_of_register_are_refused_and_change_nothing() 
     let read = reader.read();
     assert_eq!(events(&read, true), events(&read, false));
     static EARLY: Profiler<ArrayKernel> = Profiler::new(ArrayKernel);
-    static BEFORE_INIT: Alloc<Inner, ArrayKernel> = Alloc::new(Inner, &EARLY);
+    static EARLY_EVENTS: Events<ArrayKernel> = Events::new(&EARLY);
+    static BEFORE_INIT: Alloc<Inner, ArrayKernel> = Alloc::new(Inner, &EARLY_EVENTS);
     assert_eq!(BEFORE_INIT.register(|| &SAMPLES), Err(RegisterError::NoSlot(0)));
 }
 
@@ -368,7 +371,7 @@ fn a_cpu_without_memory_loses_hits_and_there_is_one_heap() {
     let lost = account(&[("lost", 1), ("weight", 40)]);
     let no_cpu = kprof::format::record::NO_CPU;
     assert_eq!(accounts, [("heap.alloc"), ("heap.free")].map(|name| ((name.to_owned(), no_cpu), lost.clone())).into());
-    static OTHER: Alloc<Inner, ArrayKernel> = Alloc::new(Inner, &PROFILER);
+    static OTHER: Alloc<Inner, ArrayKernel> = Alloc::new(Inner, &EVENTS);
     assert_eq!(OTHER.register(|| &SAMPLES), Err(RegisterError::HeapTwice));
     static FEW: [AllocSample; 3] = [const { AllocSample::new() }; 3];
     assert_eq!(OTHER.register(|| &FEW), Err(RegisterError::HeapPlaces(3)));

@@ -8,14 +8,14 @@ use array_kernel::*;
 use core::ops::Range;
 use kprof::format::record::{Header, Kind};
 use kprof::{
-    BadMemory, CommandError, Config, CountedEvent, CpuSet, CpuSlot, InitError, Kernel, Mode, Outcome, Profiler,
-    RegisterError, Setup, StateError, Task, Trigger,
+    BadMemory, CommandError, Config, CountedEvent, CpuSet, CpuSlot, EventSlot, InitError, Kernel, Mode, Outcome,
+    Profiler, RegisterError, Setup, StateError, Task, Trigger,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-fn fresh(config: Config) -> (&'static Profiler<ArrayKernel>, &'static [CpuSlot; 2]) {
-    let profiler: &'static Profiler<ArrayKernel> = Box::leak(Box::new(Profiler::new(ArrayKernel)));
+fn fresh(config: Config) -> (&'static Both, &'static [CpuSlot; 2]) {
+    let profiler: &'static Both = Both::new();
     let slots: &'static [CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
     set_up(profiler, slots, config);
     (profiler, slots)
@@ -148,7 +148,7 @@ fn a_lease_is_undone_when_its_file_is_closed() {
     assert_eq!(profiler.open_control(2).write(b"lease").unwrap_err().reason, CommandError::Claimed);
     // A setting that another process has made in the meantime stays.
     profiler.open_control(2).write(b"seed 99").unwrap();
-    profiler.count(kprof::Event::PageFault);
+    profiler.events.count(kprof::Event::PageFault);
     drop(recorder);
     let mut expected = before.clone();
     expected[3] = "99".to_owned();
@@ -328,8 +328,8 @@ fn stop_ends_whatever_the_sampler_does_and_one_sampler_runs() {
 fn a_setup_that_can_only_give_no_samples_is_refused() {
     let good = Config { tsc_hz: 1_000_000_000, text: (text(0), text(256)), ..Config::new() };
     let try_init = |slots: &'static [CpuSlot], meta: usize, config: Config| {
-        let profiler: &'static Profiler<ArrayKernel> = Box::leak(Box::new(Profiler::new(ArrayKernel)));
-        (profiler.init(|| Setup { slots, meta: memory(meta), config }), profiler)
+        let profiler: &'static Both = Both::new();
+        (profiler.init(slots.len(), || Setup { slots, meta: memory(meta), config }), profiler)
     };
     let slots = |count: usize| -> &'static [CpuSlot] { Vec::leak((0..count).map(|_| CpuSlot::new()).collect()) };
     let event = CountedEvent { name: "dtlb-load-misses", period: 200 };
@@ -362,16 +362,59 @@ fn a_setup_that_can_only_give_no_samples_is_refused() {
 }
 
 #[test]
+fn event_slots_are_one_for_each_cpu_belong_to_one_kernel_and_are_given_back_if_they_are_refused() {
+    let config = Config { tsc_hz: 1_000_000_000, text: (text(0), text(256)), ..Config::new() };
+    let slots: &'static [CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
+    let events: &'static [EventSlot; 3] = Box::leak(Box::new([const { EventSlot::new() }; 3]));
+    let init = |events, config| Both::new().events.init(|| events, || Setup { slots, meta: memory(1024), config });
+    let too_few = InitError::FewEventSlots { cpus: 2, slots: 1 };
+    assert_eq!(init(&events[..1], config), Err(too_few));
+    assert_eq!(too_few.to_string(), "1 event slots for 2 CPUs: each slot of the profiler needs one for events");
+    assert_eq!(init(&events[1..], config), Ok(()), "those of the profiler were given back");
+    let other: &'static [CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
+    let refused = Both::new().events.init(|| events, || Setup { slots: other, meta: memory(1024), config });
+    assert_eq!(refused, Err(InitError::SlotTaken(1)));
+    let first = Both::new().events.init(|| &events[..1], || Setup { slots: &other[..1], meta: memory(1024), config });
+    assert_eq!(first, Err(InitError::OnlySampler));
+    let first = Both::new().events.init(
+        || &events[..1],
+        || {
+            let config = Config { sampler_cpu: None, trigger: Trigger::Timer, ..config };
+            Setup { slots: &other[..1], meta: memory(1024), config }
+        },
+    );
+    assert_eq!(first, Ok(()), "the first slot was given back");
+}
+
+#[test]
+fn a_kernel_without_events_samples_and_refuses_what_needs_them() {
+    let profiler: &'static Profiler<ArrayKernel> = Box::leak(Box::new(Profiler::new(ArrayKernel)));
+    let slots: &'static [CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
+    set_up(profiler, slots, Config { running: true, ..Config::new() });
+    slots[1].raise_tick();
+    assert_eq!(profiler.on_nmi(&token(), &registers()), Outcome::Sampled);
+    let refused = profiler.open_control(1).write(b"hz 5\nevent * count").unwrap_err();
+    assert_eq!((refused.line, matches!(refused.reason, CommandError::State(_))), (2, true));
+    let status = control(profiler);
+    assert!(!status.keys().any(|key| key.starts_with("event.") || key == "cpu.1.page-faults"), "{status:?}");
+    assert_eq!(profiler.open_events(1, 1).unwrap().read(&mut [0; 64]), Err(kprof::ReadError::NoStream));
+    let other: &'static Profiler<ArrayKernel> = Box::leak(Box::new(Profiler::new(ArrayKernel)));
+    let slots: &'static [CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
+    let config = Config { tsc_hz: 1_000_000_000, text: (text(0), text(256)), lockup_ms: 100, ..Config::new() };
+    assert_eq!(other.init(|| Setup { slots, meta: memory(1024), config }), Err(InitError::NoEvents));
+}
+
+#[test]
 fn slots_belong_to_one_profiler_and_a_number_to_one_cpu() {
     let (_, slots) = fresh(Config::new());
     let config = Config { tsc_hz: 1_000_000_000, text: (text(0), text(256)), ..Config::new() };
-    let second: &'static Profiler<ArrayKernel> = Box::leak(Box::new(Profiler::new(ArrayKernel)));
-    assert_eq!(second.init(|| Setup { slots, meta: memory(1024), config }), Err(InitError::SlotTaken(0)));
-    assert_eq!(second.init(|| unreachable!("the first call was it")), Err(InitError::Twice));
+    let second = Both::new();
+    assert_eq!(second.init(2, || Setup { slots, meta: memory(1024), config }), Err(InitError::SlotTaken(0)));
+    assert_eq!(second.init(2, || unreachable!("the first call was it")), Err(InitError::Twice));
 
-    let third: &'static Profiler<ArrayKernel> = Box::leak(Box::new(Profiler::new(ArrayKernel)));
+    let third = Both::new();
     let slots: &'static [CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
-    third.init(|| Setup { slots, meta: memory(1024), config }).unwrap();
+    third.init(2, || Setup { slots, meta: memory(1024), config }).unwrap();
     let nested = third.register(1, || {
         assert_eq!(third.register(1, || memory(2048)), Err(RegisterError::Twice(1)));
         memory(1024)
@@ -400,19 +443,19 @@ fn nothing_vanishes_after_what_a_daemon_has_acknowledged() {
 fn flush_and_stop_write_the_counts_by_task() {
     let (profiler, _) = fresh(Config { running: true, ..Config::new() });
     let daemon = Daemon::claim(profiler, 1);
-    profiler.count(kprof::Event::PageFault);
+    profiler.events.count(kprof::Event::PageFault);
     let events = || meta(&daemon).into_iter().filter(|record| record.0 == Kind::Events).count();
     assert_eq!(events(), 0, "the sampler writes them once a second, and there is none");
     daemon.ctl.write(b"flush").unwrap();
     assert_eq!((events(), control(profiler)["state"].as_str()), (1, "running"));
     daemon.ctl.write(b"flush").unwrap();
     assert_eq!(events(), 0, "nothing was counted since");
-    profiler.count(kprof::Event::PageFault);
+    profiler.events.count(kprof::Event::PageFault);
     daemon.ctl.write(b"stop").unwrap();
     assert_eq!(events(), 1);
     // The counts are also written if the kernel itself stops sampling.
     profiler.start().unwrap();
-    profiler.count(kprof::Event::PageFault);
+    profiler.events.count(kprof::Event::PageFault);
     profiler.stop().unwrap();
     assert_eq!(events(), 1);
 }

@@ -8,7 +8,7 @@ mod attempts;
 mod reader;
 
 use array_kernel::*;
-use kprof::{Config, CpuSlot, PointCounts, Profiled, Profiler, RawLock};
+use kprof::{Config, CpuSlot, Events, PointCounts, Profiled, Profiler, RawLock};
 use lock_api::{RawMutex as _, RawRwLock as _};
 use reader::Reader;
 use std::sync::Once;
@@ -16,11 +16,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 static PROFILER: Profiler<ArrayKernel> = Profiler::new(ArrayKernel);
+static EVENTS: Events<ArrayKernel> = Events::new(&PROFILER);
+static BOTH: Both = Both { profiler: &PROFILER, events: &EVENTS };
 static SLOTS: [CpuSlot; 3] = [const { CpuSlot::new() }; 3];
 
 impl Profiled for ArrayKernel {
-    fn profiler() -> &'static Profiler<Self> {
-        &PROFILER
+    fn events() -> &'static Events<Self> {
+        &EVENTS
     }
 }
 
@@ -32,10 +34,10 @@ type Mutex<T> = lock_api::Mutex<Raw, T>;
 fn reader(state: &str) -> Reader {
     static FIRST: Once = Once::new();
     FIRST.call_once(|| {
-        set_up(&PROFILER, &SLOTS, Config::new());
+        set_up(&BOTH, &SLOTS, Config::new());
         for cpu in [1, 2] {
-            PROFILER.register_points(cpu, || Vec::leak((0..8).map(|_| PointCounts::new()).collect())).unwrap();
-            PROFILER.register_events(cpu, || memory(1 << 12)).unwrap();
+            EVENTS.register_points(cpu, || Vec::leak((0..8).map(|_| PointCounts::new()).collect())).unwrap();
+            EVENTS.register_events(cpu, || memory(1 << 12)).unwrap();
         }
     });
     CPU.store(1, Ordering::Relaxed);

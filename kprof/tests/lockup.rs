@@ -9,8 +9,8 @@ use core::ops::Range;
 use kprof::format::lockup::Kind as LockupKind;
 use kprof::format::record::{Header, Kind, NO_TASK};
 use kprof::{
-    CommandError, Config, CpuSet, CpuSlot, InitError, Kernel, Lockup, Outcome, Profiler, Registers, Setup, Task,
-    Trigger,
+    CommandError, Config, CpuSet, CpuSlot, EventKernel, EventSlot, Events, InitError, Kernel, Lockup, Outcome,
+    Profiler, Registers, Setup, Task, Trigger,
 };
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,6 +48,9 @@ unsafe impl Kernel for Witness {
     fn sleep_ns(&self, ns: u64) {
         ArrayKernel.sleep_ns(ns);
     }
+}
+
+impl EventKernel for Witness {
     fn locked_up(&self, lockup: &Lockup<'_>) {
         let mut report = String::new();
         lockup.export(&mut report).unwrap();
@@ -79,10 +82,12 @@ fn records(profiler: &'static Profiler<Witness>) -> Vec<(Kind, [u64; 3], String)
 #[cfg_attr(miri, ignore = "waits in real time")]
 fn a_cpu_that_does_not_answer_and_one_that_is_stuck_are_reported_once_each() {
     static PROFILER: Profiler<Witness> = Profiler::new(Witness);
+    static EVENTS: Events<Witness> = Events::new(&PROFILER);
+    static EVENT_SLOTS: [EventSlot; 3] = [const { EventSlot::new() }; 3];
     static SLOTS: [CpuSlot; 3] = [const { CpuSlot::new() }; 3];
     static END: AtomicBool = AtomicBool::new(false);
     let config = Config { tsc_hz: 2_000_000_000, text: (text(0), text(256)), lockup_ms: 400, ..Config::new() };
-    PROFILER.init(|| Setup { slots: &SLOTS, meta: memory(4096), config }).unwrap();
+    EVENTS.init(|| &EVENT_SLOTS, || Setup { slots: &SLOTS, meta: memory(4096), config }).unwrap();
     (1..3).for_each(|cpu| PROFILER.register(cpu, || memory(1 << 16)).unwrap());
     std::thread::spawn(|| PROFILER.run_sampler(0));
     std::thread::scope(|scope| {
@@ -140,7 +145,7 @@ fn without_a_sampler_cpu_lockups_cannot_be_found_and_the_wish_is_refused() {
     let (profiler, slots) = machine();
     let config = Config { sampler_cpu: None, trigger: Trigger::Timer, lockup_ms: 100, ..Config::new() };
     let config = Config { tsc_hz: 1_000_000_000, text: (text(0), text(256)), ..config };
-    let refused = profiler.init(|| Setup { slots, meta: memory(1024), config });
+    let refused = profiler.init(slots.len(), || Setup { slots, meta: memory(1024), config });
     assert_eq!(refused, Err(InitError::Lockup));
     let (profiler, slots) = machine();
     set_up(profiler, slots, Config { lockup_ms: 0, ..config });

@@ -4,10 +4,10 @@
 mod array_kernel;
 
 use array_kernel::*;
-use kprof::{Config, CpuSlot, Point, PointCounts, Profiler, RegisterError, Unit};
+use kprof::{Config, CpuSlot, Point, PointCounts, RegisterError, Unit};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-type Kprof = &'static Profiler<ArrayKernel>;
+type Kprof = &'static Both;
 
 fn fresh() -> Kprof {
     let (profiler, slots): (Kprof, &'static [CpuSlot; 2]) = machine();
@@ -25,7 +25,7 @@ fn a_claim_repeats_all_settings_though_there_are_many_points() {
     let profiler = fresh();
     for number in 0..120 {
         let name = format!("repeated.{number}").leak();
-        profiler.hit(Box::leak(Box::new(Point::new(name, Unit::Count))), 1);
+        profiler.events.hit(Box::leak(Box::new(Point::new(name, Unit::Count))), 1);
     }
     let daemon = Daemon::claim(profiler, 1);
     let mut buffer = vec![0; 64 * 1024];
@@ -45,6 +45,7 @@ fn the_sampler_goes_on_while_somebody_finds_memory_for_points() {
     let sent = || counter(profiler, "sent");
     let has_seen = AtomicBool::new(false);
     profiler
+        .events
         .register_points(1, || {
             // The sampler writes the counts of points once a second: two seconds of ticks are enough to see it go on.
             let begin = sent();
@@ -53,7 +54,10 @@ fn the_sampler_goes_on_while_somebody_finds_memory_for_points() {
             }
             has_seen.store(true, Ordering::Relaxed);
             // Meanwhile the CPU cannot be registered again.
-            assert_eq!(profiler.register_points(1, || unreachable!("it has memory")), Err(RegisterError::Twice(1)));
+            assert_eq!(
+                profiler.events.register_points(1, || unreachable!("it has memory")),
+                Err(RegisterError::Twice(1))
+            );
             places(4)
         })
         .unwrap();
@@ -66,9 +70,9 @@ fn the_sampler_goes_on_while_somebody_finds_memory_for_points() {
 fn a_registration_that_is_refused_takes_nothing() {
     let _alone = alone();
     let (profiler, memory) = (fresh(), places(6));
-    profiler.register_points(1, || &memory[4..]).unwrap();
-    assert_eq!(profiler.register_points(0, || memory), Err(RegisterError::PointsTaken(0)));
-    assert_eq!(profiler.register_points(0, || &memory[..4]), Ok(()));
+    profiler.events.register_points(1, || &memory[4..]).unwrap();
+    assert_eq!(profiler.events.register_points(0, || memory), Err(RegisterError::PointsTaken(0)));
+    assert_eq!(profiler.events.register_points(0, || &memory[..4]), Ok(()));
 }
 
 #[test]
@@ -80,7 +84,7 @@ fn the_first_hit_of_a_point_does_not_wait_for_the_meta_stream() {
         fn write_str(&mut self, text: &str) -> std::fmt::Result {
             self.2.push_str(text);
             if !std::mem::replace(&mut self.1, true) {
-                self.0.hit(Box::leak(Box::new(Point::new("first.here", Unit::Count))), 1);
+                self.0.events.hit(Box::leak(Box::new(Point::new("first.here", Unit::Count))), 1);
             }
             Ok(())
         }

@@ -19,7 +19,7 @@ mod points;
 mod porting;
 
 use array_kernel::{ArrayKernel as Port, CPU, alone, control, machine, registers, set_up};
-use kprof::{Config, CpuSlot, Kernel, Profiler, Published, Trigger};
+use kprof::{Config, CpuSlot, EventSlot, Events, Kernel, Profiler, Published, Trigger};
 use spin::Once;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,7 +28,9 @@ use std::time::Instant;
 const MAX_CPUS: usize = 2;
 
 static PROFILER: Profiler<Port> = Profiler::new(Port);
+static EVENTS: Events<Port> = Events::new(&PROFILER);
 static SLOTS: [CpuSlot; MAX_CPUS] = [const { CpuSlot::new() }; MAX_CPUS];
+static EVENT_SLOTS: [EventSlot; MAX_CPUS] = [const { EventSlot::new() }; MAX_CPUS];
 
 fn now_ns() -> u64 {
     static START: Once<Instant> = Once::new();
@@ -80,13 +82,18 @@ fn points_and_the_heap_are_in_the_status_and_locks_work_after_the_steps_of_the_d
     let _alone = alone();
     CPU.store(1, Ordering::Relaxed);
     porting::init();
+    let said = std::panic::catch_unwind(|| porting::begin(|| unreachable!("it is set up"))).unwrap_err();
+    assert!(
+        said.downcast_ref::<String>().is_some_and(|text| text.starts_with("kprof: nothing is sampled: ")),
+        "{said:?}"
+    );
     (0..MAX_CPUS).for_each(|cpu| points::register(cpu).unwrap());
     memory::register().unwrap();
     porting::register_probes().unwrap();
     points::read_done(5, 1, 2);
     assert_eq!(points::system_call(1, [2, 3], |number, registers| number as u64 + registers[0] + registers[1]), 6);
     block_io::read_block(8, 4096);
-    PROFILER.hit(block_io::write_point(), 1);
+    EVENTS.hit(block_io::write_point(), 1);
     assert!(!block_io::write_point().is_on(), "the first hit makes a point known, and nobody has asked for its counts");
     locks::QUEUE.lock().push(1);
     *locks::Mutex::new(0).lock() += 1;

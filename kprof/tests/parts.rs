@@ -11,11 +11,11 @@ use kprof::{
     Unit,
 };
 
-fn unset() -> (&'static Profiler<ArrayKernel>, &'static [CpuSlot; 2]) {
-    (Box::leak(Box::new(Profiler::new(ArrayKernel))), Box::leak(Box::new([const { CpuSlot::new() }; 2])))
+fn unset() -> (&'static Both, &'static [CpuSlot; 2]) {
+    (Both::new(), Box::leak(Box::new([const { CpuSlot::new() }; 2])))
 }
 
-fn running() -> &'static Profiler<ArrayKernel> {
+fn running() -> &'static Both {
     let (profiler, slots) = unset();
     set_up(profiler, slots, Config { trigger: Trigger::Timer, sampler_cpu: None, running: true, ..Config::new() });
     profiler
@@ -25,7 +25,7 @@ fn running() -> &'static Profiler<ArrayKernel> {
 fn init(config: Config) -> Result<(), InitError> {
     let (profiler, slots) = unset();
     let config = Config { tsc_hz: 1_000_000_000, text: (text(0), text(256)), ..config };
-    profiler.init(|| Setup { slots, meta: memory(1024), config })
+    profiler.init(slots.len(), || Setup { slots, meta: memory(1024), config })
 }
 
 fn sample(profiler: &Profiler<ArrayKernel>) {
@@ -89,7 +89,7 @@ fn records_of_hits_need_their_feature() {
             }
         }
     }
-    assert_eq!(running().register_events(1, || memory(1024)), Ok(()));
+    assert_eq!(running().events.register_events(1, || memory(1024)), Ok(()));
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn raw_words_need_their_feature_and_a_claim_does_not() {
 fn events_are_counted_with_their_feature_and_never_shown_as_zero_without_it() {
     let profiler = running();
     CPU.store(1, std::sync::atomic::Ordering::Relaxed);
-    profiler.count(Event::PageFault);
+    profiler.events.count(Event::PageFault);
     let flushed = profiler.open_control(1).write(b"flush");
     match cfg!(any(feature = "events", feature = "points")) {
         true => assert_eq!(flushed.map(drop), Ok(())),
@@ -143,7 +143,7 @@ fn events_are_counted_with_their_feature_and_never_shown_as_zero_without_it() {
 fn points_are_on_only_with_their_feature() {
     static POINT: Point = Point::new("parts.point", Unit::Count);
     let profiler = running();
-    profiler.hit(&POINT, 1);
+    profiler.events.hit(&POINT, 1);
     let enabled = profiler.open_control(1).write(b"event parts.point count");
     match cfg!(feature = "points") {
         true => assert_eq!(enabled.map(drop), Ok(())),

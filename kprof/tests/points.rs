@@ -7,18 +7,18 @@ mod array_kernel;
 use array_kernel::*;
 use kprof::format::point::{BUCKETS, bucket_of_name};
 use kprof::format::record::NO_CPU;
-use kprof::{CommandError, Config, CpuSlot, Point, PointCounts, Profiler, RegisterError, Unit};
+use kprof::{CommandError, Config, CpuSlot, Point, PointCounts, RegisterError, Unit};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-type Kprof = &'static Profiler<ArrayKernel>;
+type Kprof = &'static Both;
 
 /// A profiler whose two CPUs have memory for all points of these tests. Points and their states belong to the whole
 /// program, so each test runs alone, and begins without choices.
 fn fresh() -> Kprof {
     let (profiler, slots): (Kprof, &'static [CpuSlot; 2]) = machine();
     set_up(profiler, slots, Config::new());
-    (0..2).for_each(|cpu| profiler.register_points(cpu, || places(32)).unwrap());
+    (0..2).for_each(|cpu| profiler.events.register_points(cpu, || places(32)).unwrap());
     ctl(profiler, "event * off");
     profiler
 }
@@ -66,15 +66,15 @@ fn account(weight: u64, records: usize, counters: &[(&str, u64)]) -> Account {
 fn a_point_counts_from_its_command_on_by_cpu_and_weight() {
     let _alone = alone();
     let (profiler, read) = (fresh(), point("block.read"));
-    profiler.hit(read, 100);
+    profiler.events.hit(read, 100);
     let daemon = Daemon::claim(profiler, 1);
     assert_eq!(accounts(profiler, &daemon), BTreeMap::new(), "a point is off");
     assert_eq!(control(profiler)["point.block.read"], "ns off");
     ctl(profiler, "event block.read count");
     assert_eq!(control(profiler)["point.block.read"], "ns count");
-    [0, 5, 7].into_iter().for_each(|weight| profiler.hit(read, weight));
+    [0, 5, 7].into_iter().for_each(|weight| profiler.events.hit(read, weight));
     CPU.store(0, Ordering::Relaxed);
-    profiler.hit(read, 1 << 40);
+    profiler.events.hit(read, 1 << 40);
     CPU.store(1, Ordering::Relaxed);
     let first = account(12, 1, &[("filtered", 3), ("log2-0", 1), ("log2-2", 2)]);
     let other = account(1 << 40, 1, &[("filtered", 1), ("log2-40", 1)]);
@@ -82,7 +82,7 @@ fn a_point_counts_from_its_command_on_by_cpu_and_weight() {
     assert_eq!(accounts(profiler, &daemon), BTreeMap::from([((name(), 1), first), ((name(), 0), other)]));
     assert_eq!(accounts(profiler, &daemon), BTreeMap::new(), "nothing is written twice");
     ctl(profiler, "event block.read off");
-    profiler.hit(read, 9);
+    profiler.events.hit(read, 9);
     assert_eq!(accounts(profiler, &daemon), BTreeMap::new());
 }
 
@@ -90,7 +90,7 @@ fn a_point_counts_from_its_command_on_by_cpu_and_weight() {
 fn what_was_asked_of_a_point_is_told_in_the_meta_stream() {
     let _alone = alone();
     let (profiler, told) = (fresh(), point("told.here"));
-    profiler.hit(told, 1);
+    profiler.events.hit(told, 1);
     let daemon = Daemon::claim(profiler, 1);
     let mut buffer = vec![0; 64 * 1024];
     daemon.meta.read(&mut buffer).unwrap();
@@ -107,18 +107,18 @@ fn a_choice_made_before_the_first_hit_is_in_force_for_it_and_the_newest_one_coun
     let (profiler, read, write) = (fresh(), point("choice.read"), point("choice.write"));
     ctl(profiler, "event choice.* count\nevent choice.write off");
     let daemon = Daemon::claim(profiler, 1);
-    profiler.hit(read, 1);
-    profiler.hit(write, 1);
+    profiler.events.hit(read, 1);
+    profiler.events.hit(write, 1);
     let counted = accounts(profiler, &daemon);
     assert_eq!(counted.keys().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["choice.read"]);
     ctl(profiler, "event * off");
-    profiler.hit(read, 1);
+    profiler.events.hit(read, 1);
     assert_eq!(accounts(profiler, &daemon), BTreeMap::new());
     // The longest text of a choice.
     let name = "x".repeat(64).leak();
     ctl(profiler, &format!("event {name}* count"));
     let longest = point(name);
-    profiler.hit(longest, 1);
+    profiler.events.hit(longest, 1);
     assert!(longest.is_on());
 }
 
@@ -130,13 +130,13 @@ fn a_hit_without_memory_is_lost_and_counted_as_lost() {
     ctl(profiler, "event lost.* count");
     let one = point("lost.one");
     // Without any memory.
-    profiler.hit(one, 5);
-    profiler.hit(one, 6);
+    profiler.events.hit(one, 5);
+    profiler.events.hit(one, 6);
     // With memory on this CPU and none on the other one.
-    profiler.register_points(1, || places(32)).unwrap();
-    profiler.hit(one, 1);
+    profiler.events.register_points(1, || places(32)).unwrap();
+    profiler.events.hit(one, 1);
     CPU.store(0, Ordering::Relaxed);
-    profiler.hit(one, 7);
+    profiler.events.hit(one, 7);
     CPU.store(1, Ordering::Relaxed);
     let daemon = Daemon::claim(profiler, 1);
     let counted = accounts(profiler, &daemon);
@@ -151,12 +151,12 @@ fn hits_without_weight_are_counted_too() {
     let _alone = alone();
     let (profiler, slots): (Kprof, &'static [CpuSlot; 2]) = machine();
     set_up(profiler, slots, Config::new());
-    profiler.register_points(1, || places(32)).unwrap();
+    profiler.events.register_points(1, || places(32)).unwrap();
     ctl(profiler, "event * off\nevent weightless count");
     let weightless = point("weightless");
     for cpu in [1, 0, 1] {
         CPU.store(cpu, Ordering::Relaxed);
-        profiler.hit(weightless, 0);
+        profiler.events.hit(weightless, 0);
     }
     let expected = [
         (("weightless".to_owned(), 1), account(0, 1, &[("filtered", 2), ("log2-0", 2)])),
@@ -170,8 +170,8 @@ fn each_profiler_has_its_own_counts_of_a_point() {
     let _alone = alone();
     let (first, second, shared) = (fresh(), fresh(), point("shared.point"));
     ctl(first, "event shared.point count");
-    first.hit(shared, 4);
-    second.hit(shared, 8);
+    first.events.hit(shared, 4);
+    second.events.hit(shared, 8);
     for (profiler, bucket, weight) in [(first, "log2-2", 4), (second, "log2-3", 8)] {
         let counted = accounts(profiler, &Daemon::claim(profiler, 1));
         let expected = account(weight, 1, &[("filtered", 1), (bucket, 1)]);
@@ -183,12 +183,12 @@ fn each_profiler_has_its_own_counts_of_a_point() {
 fn the_end_of_a_lease_undoes_its_choices_for_points() {
     let _alone = alone();
     let (profiler, read, write) = (fresh(), point("lease.read"), point("lease.write"));
-    profiler.hit(read, 1);
+    profiler.events.hit(read, 1);
     ctl(profiler, "event lease.read count");
     let recorder = profiler.open_control(2);
     recorder.write(b"lease\nevent lease.* count\nevent lease.read off").unwrap();
-    profiler.hit(write, 2);
-    profiler.hit(read, 2);
+    profiler.events.hit(write, 2);
+    profiler.events.hit(read, 2);
     drop(recorder);
     assert_eq!(control(profiler)["point.lease.read"], "ns count");
     assert_eq!(control(profiler)["point.lease.write"], "ns off");
@@ -206,7 +206,7 @@ fn counts_that_do_not_fit_into_one_record_or_into_the_stream_are_written_later()
     let daemon = Daemon::claim(profiler, 1);
     let each_bucket = || (0..BUCKETS).map(|bucket| 1_u64 << bucket);
     accounts(profiler, &daemon);
-    each_bucket().for_each(|weight| profiler.hit(read, weight));
+    each_bucket().for_each(|weight| profiler.events.hit(read, weight));
     // The stream is full: what has been read is not replaced.
     profiler.mark("read this");
     daemon.meta.read(&mut vec![0; 4096]).unwrap();
@@ -236,14 +236,14 @@ fn counts_in_a_record_that_is_replaced_unread_are_written_again() {
     let (profiler, read, lost) = (fresh(), point("replaced.read"), point("replaced.lost"));
     ctl(profiler, "event replaced.* count");
     for _ in 0..3 {
-        [0, 5, 7].into_iter().for_each(|weight| profiler.hit(read, weight));
+        [0, 5, 7].into_iter().for_each(|weight| profiler.events.hit(read, weight));
         // Without memory for events, a hit for which a record is asked is lost.
         if cfg!(feature = "records") {
             ctl(profiler, "event replaced.lost record");
         }
-        profiler.hit(lost, 9);
+        profiler.events.hit(lost, 9);
         CPU.store(2, Ordering::Relaxed);
-        profiler.hit(lost, 11);
+        profiler.events.hit(lost, 11);
         CPU.store(1, Ordering::Relaxed);
         ctl(profiler, "flush");
         assert_eq!(control(profiler)["meta.kept"], "0");
@@ -269,7 +269,7 @@ fn counts_that_somebody_has_read_are_not_written_again() {
     let _alone = alone();
     let (profiler, read) = (fresh(), point("seen.read"));
     ctl(profiler, "event seen.read count");
-    profiler.hit(read, 5);
+    profiler.events.hit(read, 5);
     ctl(profiler, "flush");
     let first = Daemon::claim(profiler, 1);
     // Perhaps it writes them to a file, and ends before it has acknowledged them.
@@ -277,7 +277,7 @@ fn counts_that_somebody_has_read_are_not_written_again() {
     drop(first);
     fill_meta(profiler);
     let second = Daemon::claim(profiler, 2);
-    profiler.hit(read, 6);
+    profiler.events.hit(read, 6);
     let expected = account(6, 1, &[("filtered", 1), ("log2-2", 1)]);
     assert_eq!(accounts(profiler, &second), BTreeMap::from([(("seen.read".to_owned(), 1), expected)]));
 }
@@ -285,12 +285,12 @@ fn counts_that_somebody_has_read_are_not_written_again() {
 #[test]
 fn memory_is_given_once_and_to_one_cpu() {
     let (profiler, slots): (Kprof, &'static [CpuSlot; 2]) = machine();
-    assert_eq!(profiler.register_points(1, || unreachable!()), Err(RegisterError::NoSlot(1)));
+    assert_eq!(profiler.events.register_points(1, || unreachable!()), Err(RegisterError::NoSlot(1)));
     set_up(profiler, slots, Config::new());
     let memory = places(1);
-    profiler.register_points(1, || memory).unwrap();
-    assert_eq!(profiler.register_points(1, || unreachable!()), Err(RegisterError::Twice(1)));
-    assert_eq!(profiler.register_points(0, || memory), Err(RegisterError::PointsTaken(0)));
+    profiler.events.register_points(1, || memory).unwrap();
+    assert_eq!(profiler.events.register_points(1, || unreachable!()), Err(RegisterError::Twice(1)));
+    assert_eq!(profiler.events.register_points(0, || memory), Err(RegisterError::PointsTaken(0)));
 }
 
 #[test]
@@ -302,6 +302,6 @@ fn too_many_choices_are_refused_together() {
     assert_eq!(refused.line, 17);
     assert!(matches!(refused.reason, CommandError::State(_)));
     let read = point("point-3");
-    profiler.hit(read, 1);
+    profiler.events.hit(read, 1);
     assert_eq!(control(profiler)["point.point-3"], "ns off", "nothing of a refused write is carried out");
 }

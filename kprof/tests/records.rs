@@ -11,7 +11,8 @@ use kprof::format::event::Event;
 use kprof::format::point::PointState;
 use kprof::format::record::NO_CPU;
 use kprof::{
-    Config, CpuSet, CpuSlot, Kernel, Point, PointCounts, Profiler, ReadError, RegisterError, Setup, Task, Unit,
+    Config, CpuSet, CpuSlot, EventKernel, EventSlot, Events, Kernel, Point, PointCounts, Profiler, ReadError,
+    RegisterError, Setup, Task, Unit,
 };
 use reader::{Account, Reader, account};
 use std::collections::BTreeMap;
@@ -24,7 +25,8 @@ struct Nesting;
 /// How many of the next calls of the kernel's functions hit [`INNER`], by a bit for each.
 static NESTED: AtomicU64 = AtomicU64::new(0);
 static INNER: Point = Point::new("nested.inner", Unit::Count);
-static NESTING: Profiler<Nesting> = Profiler::new(Nesting);
+static PROFILER: Profiler<Nesting> = Profiler::new(Nesting);
+static NESTING: Events<Nesting> = Events::new(&PROFILER);
 
 fn maybe_nested() {
     let calls = NESTED.load(Ordering::Relaxed);
@@ -56,6 +58,8 @@ unsafe impl Kernel for Nesting {
     fn sleep_ns(&self, _: u64) {}
 }
 
+impl EventKernel for Nesting {}
+
 fn places() -> &'static [PointCounts] {
     Vec::leak((0..32).map(|_| PointCounts::new()).collect())
 }
@@ -65,11 +69,11 @@ fn point(name: &'static str) -> &'static Point {
 }
 
 /// A profiler whose CPU 1 has memory for points and an event ring of 1024 words.
-fn fresh() -> &'static Profiler<ArrayKernel> {
+fn fresh() -> &'static Both {
     let (profiler, slots) = machine();
     set_up(profiler, slots, Config::new());
-    profiler.register_points(1, places).unwrap();
-    profiler.register_events(1, || memory(1024)).unwrap();
+    profiler.events.register_points(1, places).unwrap();
+    profiler.events.register_events(1, || memory(1024)).unwrap();
     profiler.open_control(1).write(b"event * off").unwrap();
     profiler
 }
@@ -79,8 +83,8 @@ fn a_recorded_hit_has_point_task_weight_and_arguments_and_is_read_until_it_is_ac
     let _alone = alone();
     let (profiler, write) = (fresh(), point("one.write"));
     profiler.open_control(1).write(b"event one.* record").unwrap();
-    profiler.hit(write, 4096);
-    profiler.hit_with(write, 7, [1, u64::MAX]);
+    profiler.events.hit(write, 4096);
+    profiler.events.hit_with(write, 7, [1, u64::MAX]);
     for _ in 0..2 {
         let read = Reader::claim(profiler).read();
         let of = |event: &Event| (event.task, event.weight, event.state, event.arguments.as_slice().to_vec());
@@ -105,7 +109,7 @@ fn hits_that_do_not_fit_are_lost_and_the_sums_are_exact() {
     let _alone = alone();
     let (profiler, write) = (fresh(), point("full.write"));
     profiler.open_control(1).write(b"event full.* record").unwrap();
-    (1..=1000).for_each(|weight| profiler.hit(write, weight));
+    (1..=1000).for_each(|weight| profiler.events.hit(write, weight));
     let reader = Reader::claim(profiler);
     let read = reader.read();
     let recorded: u64 = read.iter().map(|(event, _)| event.weight).sum();
@@ -117,7 +121,7 @@ fn hits_that_do_not_fit_are_lost_and_the_sums_are_exact() {
     assert_eq!(accounts[&("full.write".to_owned(), 1)], expected);
     // After the reader has freed the ring, hits fit again.
     reader.acknowledge(profiler);
-    profiler.hit(write, 5);
+    profiler.events.hit(write, 5);
     assert_eq!(reader.read().iter().map(|(event, _)| event.weight).collect::<Vec<_>>(), [5]);
 }
 
@@ -126,12 +130,12 @@ fn without_memory_for_records_or_counts_hits_are_lost_with_their_weight() {
     let _alone = alone();
     let (profiler, slots): (_, &'static [CpuSlot; 2]) = machine();
     set_up(profiler, slots, Config::new());
-    profiler.register_points(1, places).unwrap();
+    profiler.events.register_points(1, places).unwrap();
     let write = point("nowhere.write");
     profiler.open_control(1).write(b"event nowhere.* record").unwrap();
-    profiler.hit(write, 3);
+    profiler.events.hit(write, 3);
     CPU.store(0, Ordering::Relaxed);
-    profiler.hit(write, 40);
+    profiler.events.hit(write, 40);
     CPU.store(1, Ordering::Relaxed);
     let reader = Reader::claim(profiler);
     let accounts = reader.accounts(profiler);
@@ -148,7 +152,7 @@ fn one_of_n_is_recorded_and_the_rest_is_filtered() {
     let _alone = alone();
     let (profiler, write) = (fresh(), point("every.write"));
     profiler.open_control(1).write(b"event every.* every 10").unwrap();
-    (0..105).for_each(|_| profiler.hit(write, 2));
+    (0..105).for_each(|_| profiler.events.hit(write, 2));
     assert_eq!(control(profiler)["point.every.write"], "bytes every 10");
     let reader = Reader::claim(profiler);
     let read = reader.read();
@@ -159,7 +163,7 @@ fn one_of_n_is_recorded_and_the_rest_is_filtered() {
     assert_eq!(reader.accounts(profiler)[&("every.write".to_owned(), 1)], expected);
     // Back to counting: the same point, without records.
     profiler.open_control(1).write(b"event every.* count").unwrap();
-    profiler.hit(write, 2);
+    profiler.events.hit(write, 2);
     let expected = account(&[("filtered", 1), ("weight", 2)]);
     assert_eq!(reader.accounts(profiler)[&("every.write".to_owned(), 1)], expected);
 }
@@ -172,7 +176,7 @@ fn hits_drawn_by_weight_estimate_the_sum() {
     profiler.open_control(1).write(b"event weight.* by-weight 1000").unwrap();
     let (reader, mut estimate, mut events) = (Reader::claim(profiler), 0.0, 0);
     for round in 0..2000 {
-        [1, 10, 100, 1000].into_iter().for_each(|weight| profiler.hit(write, weight));
+        [1, 10, 100, 1000].into_iter().for_each(|weight| profiler.events.hit(write, weight));
         if round % 10 == 9 {
             for (event, _) in reader.read() {
                 estimate += event.weight as f64 / -(-(event.weight as f64) / 1000.0).exp_m1();
@@ -193,16 +197,18 @@ fn a_hit_inside_a_hit_is_lost_and_counted_wherever_it_comes() {
     let _alone = alone();
     let slots: &'static [CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
     let config = Config { tsc_hz: 1_000_000_000, text: (1, 2), ..Config::new() };
-    NESTING.init(|| Setup { slots, meta: memory(1024), config }).unwrap();
+    NESTING
+        .init(|| Vec::leak(vec![EventSlot::new(), EventSlot::new()]), || Setup { slots, meta: memory(1024), config })
+        .unwrap();
     NESTING.register_points(1, places).unwrap();
     NESTING.register_events(1, || memory(32 * 1024)).unwrap();
     let outer = point("nested.outer");
-    NESTING.open_control(1).write(b"event * off\nevent nested.* record").unwrap();
+    PROFILER.open_control(1).write(b"event * off\nevent nested.* record").unwrap();
     [outer, &INNER].into_iter().for_each(|point| NESTING.hit(point, 0));
-    let reader = Reader::claim(&NESTING);
+    let reader = Reader::claim(&PROFILER);
     reader.read();
-    reader.acknowledge(&NESTING);
-    reader.accounts(&NESTING);
+    reader.acknowledge(&PROFILER);
+    reader.accounts(&PROFILER);
     // Every pattern of six calls: the inner hit comes before, within, or after the outer one's record.
     const PATTERNS: u64 = 64;
     for calls in 0..PATTERNS {
@@ -211,7 +217,7 @@ fn a_hit_inside_a_hit_is_lost_and_counted_wherever_it_comes() {
     }
     NESTED.store(0, Ordering::Relaxed);
     let read = reader.read();
-    let accounts = reader.accounts(&NESTING);
+    let accounts = reader.accounts(&PROFILER);
     let of = |name: &str| accounts[&(name.to_owned(), 1)].clone();
     let (outer, inner) = (of("nested.outer"), of("nested.inner"));
     let get = |account: &Account, name: &str| account.get(name).copied().unwrap_or(0);
@@ -231,7 +237,7 @@ fn samples_and_events_do_not_push_each_other_out() {
     let (profiler, write) = (fresh(), point("beside.write"));
     let _reader = Reader::begin(profiler, "event beside.* record\nstart");
     assert!(!profiler.reader_due());
-    (0..1000).for_each(|_| profiler.hit(write, 1));
+    (0..1000).for_each(|_| profiler.events.hit(write, 1));
     assert!(profiler.reader_due(), "half of the event ring is unread");
     profiler.raise_tick(1);
     assert_eq!(profiler.on_nmi(&token(), &registers()), kprof::Outcome::Sampled);
@@ -244,12 +250,12 @@ fn a_second_reader_gets_copies_of_events_and_frees_none() {
     let _alone = alone();
     let (profiler, write) = (fresh(), point("copy.write"));
     profiler.open_control(1).write(b"event copy.* record").unwrap();
-    profiler.hit(write, 1);
+    profiler.events.hit(write, 1);
     let reader = Reader::claim(profiler);
     let copier = profiler.open_control(2);
     copier.write(b"copy 1").unwrap();
     let copies = profiler.open_events(1, 2).unwrap();
-    profiler.hit(write, 2);
+    profiler.events.hit(write, 2);
     let mut buffer = vec![0; 8192];
     let bytes = copies.read(&mut buffer).unwrap();
     assert_eq!(words(&buffer[..bytes])[5], 2, "copies begin with the next event");
@@ -262,7 +268,7 @@ fn the_serial_form_has_events_once_with_their_names() {
     let (profiler, write) = (fresh(), point("serial.write"));
     profiler.task_name(7, "a task");
     profiler.open_control(1).write(b"event serial.* every 2").unwrap();
-    (0..4).for_each(|_| profiler.hit_with(write, 9, [0xff]));
+    (0..4).for_each(|_| profiler.events.hit_with(write, 9, [0xff]));
     let mut last = String::new();
     profiler.export_last(&mut last, 1).unwrap();
     if !cfg!(feature = "export") {
@@ -282,9 +288,9 @@ fn the_serial_form_has_events_once_with_their_names() {
 #[test]
 fn an_event_ring_is_given_once_and_must_be_a_ring() {
     let (profiler, slots) = machine();
-    assert_eq!(profiler.register_events(1, || unreachable!()), Err(RegisterError::NoSlot(1)));
+    assert_eq!(profiler.events.register_events(1, || unreachable!()), Err(RegisterError::NoSlot(1)));
     set_up(profiler, slots, Config::new());
-    assert!(matches!(profiler.register_events(1, || memory(1000)), Err(RegisterError::Memory(_))));
-    profiler.register_events(1, || memory(1024)).unwrap();
-    assert_eq!(profiler.register_events(1, || unreachable!()), Err(RegisterError::Twice(1)));
+    assert!(matches!(profiler.events.register_events(1, || memory(1000)), Err(RegisterError::Memory(_))));
+    profiler.events.register_events(1, || memory(1024)).unwrap();
+    assert_eq!(profiler.events.register_events(1, || unreachable!()), Err(RegisterError::Twice(1)));
 }

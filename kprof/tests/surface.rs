@@ -11,9 +11,10 @@ use kprof::clock::{Calibration, CalibrationError, Moment, Reference, ticks_to_ns
 use kprof::{
     Alloc, AllocSample, BadMemory, Breakpoint, Bytes, CallerEntryFrame, CheckError, Clock, CommandError, Config,
     ControlDone, ControlError, ControlFile, CountedEvent, CpuSet, CpuSlot, DEFAULT_RING_WORDS, ENABLED, EntryFrame,
-    Event, ExportError, Image, InitError, Interrupted, Kernel, Lockup, Mode, NmiToken, Outcome, OverflowTick, Point,
-    PointCounts, Precision, ProbeMemory, Profiled, Profiler, Published, Publisher, RawLock, ReadError, RegisterError,
-    Registers, Setup, StateError, StreamFile, StreamName, Task, TaskState, TaskTimes, TimerTick, Trigger, Unit,
+    Event, EventKernel, EventSlot, Events, ExportError, Image, InitError, Interrupted, Kernel, Lockup, Mode, NmiToken,
+    Outcome, OverflowTick, Point, PointCounts, Precision, ProbeMemory, Profiled, Profiler, Published, Publisher,
+    RawLock, ReadError, RegisterError, Registers, Setup, StateError, StreamFile, StreamName, Task, TaskState,
+    TaskTimes, TimerTick, Trigger, Unit,
 };
 use std::alloc::System;
 
@@ -48,7 +49,6 @@ unsafe impl Kernel for Port {
     fn is_entry_code(&self, _: u64) -> bool {
         false
     }
-    const WAIT_REASONS: &'static [&'static str] = &["pipe"];
     fn entry_frame(&self, _: &Registers) -> Option<EntryFrame> {
         None
     }
@@ -62,26 +62,32 @@ unsafe impl Kernel for Port {
         None
     }
     fn sleep_ns(&self, _: u64) {}
-    fn locked_up(&self, lockup: &Lockup<'_>) {
-        let _ = (lockup.cpu(), lockup.kind(), lockup.ms(), lockup.to_string(), lockup.export(&mut String::new()));
-    }
     fn wake_reader(&self) {}
 }
 
+impl EventKernel for Port {
+    const WAIT_REASONS: &'static [&'static str] = &["pipe"];
+    fn locked_up(&self, lockup: &Lockup<'_>) {
+        let _ = (lockup.cpu(), lockup.kind(), lockup.ms(), lockup.to_string(), lockup.export(&mut String::new()));
+    }
+}
+
 impl Profiled for Port {
-    fn profiler() -> &'static Profiler<Self> {
-        &PROFILER
+    fn events() -> &'static Events<Self> {
+        &EVENTS
     }
 }
 
 static PROFILER: Profiler<Port> = Profiler::new(Port);
+static EVENTS: Events<Port> = Events::new(&PROFILER);
 static POINT: Point = Point::new("surface.point", Unit::Count);
 static COUNTS: [PointCounts; 1] = [const { PointCounts::new() }; 1];
 static PROBES: ProbeMemory<1, 4, 1> = ProbeMemory::new();
-static HEAP: Alloc<System, Port> = Alloc::new(System, &PROFILER);
+static HEAP: Alloc<System, Port> = Alloc::new(System, &EVENTS);
 static ALLOC_SAMPLES: [AllocSample; 64] = [const { AllocSample::new() }; 64];
 static LOCK: lock_api::Mutex<RawLock<spin::Mutex<()>, Port>, u64> = lock_api::Mutex::new(0);
 static SLOTS: [CpuSlot; 1] = [const { CpuSlot::new() }];
+static EVENT_SLOTS: [EventSlot; 1] = [const { EventSlot::new() }];
 
 /// Makes every call that a kernel can make.
 #[test]
@@ -97,13 +103,16 @@ fn every_call_may_stay_with_the_feature_off() {
         text: (1, 2),
         ..Config::default()
     };
-    let done: Result<(), InitError> = PROFILER.init(|| Setup { slots: &SLOTS, meta: memory(1024), config });
+    let done: Result<(), InitError> =
+        EVENTS.init(|| &EVENT_SLOTS, || Setup { slots: &SLOTS, meta: memory(1024), config });
     assert_eq!(done, Ok(()));
     let done: Result<(), RegisterError> = PROFILER.register(0, || memory(DEFAULT_RING_WORDS.max(1024)));
     assert_eq!(done, Ok(()));
     // A user program has no descriptor tables to check, and its clock is not plausible.
     let checked: Result<(), CheckError> = PROFILER.check();
     assert_eq!(checked, if ENABLED { Err(CheckError::Clock(1_000_000)) } else { Ok(()) });
+    let twice = PROFILER.init(|| unreachable!("`init` was called"));
+    assert_eq!(twice.is_err(), ENABLED);
     PROFILER.run_sampler(1);
     let started: Result<(), StateError> = PROFILER.start();
     assert_eq!(started, Ok(()));
@@ -118,10 +127,10 @@ fn every_call_may_stay_with_the_feature_off() {
     assert_eq!(event, None);
     let OverflowTick { outcome, next_events } = PROFILER.on_overflow(&token, &at);
     assert!(outcome == Outcome::Foreign && next_events > 0);
-    PROFILER.count(Event::PageFault);
-    let done: Result<(), RegisterError> = PROFILER.register_points(0, || &COUNTS);
+    EVENTS.count(Event::PageFault);
+    let done: Result<(), RegisterError> = EVENTS.register_points(0, || &COUNTS);
     assert_eq!(done, Ok(()));
-    let done: Result<(), RegisterError> = PROFILER.register_events(0, || memory(1024));
+    let done: Result<(), RegisterError> = EVENTS.register_events(0, || memory(1024));
     assert_eq!(done, Ok(()));
     let done: Result<(), RegisterError> = HEAP.register(|| &ALLOC_SAMPLES);
     assert_eq!(done, Ok(()));
@@ -131,21 +140,21 @@ fn every_call_may_stay_with_the_feature_off() {
     *LOCK.lock() += 1;
     let is_inner = size_of::<RawLock<spin::Mutex<()>, Port>>() == size_of::<spin::Mutex<()>>();
     assert_eq!(is_inner, !cfg!(all(feature = "profiling", feature = "locks")));
-    let done: Result<(), RegisterError> = PROFILER.register_probes(&PROBES);
+    let done: Result<(), RegisterError> = EVENTS.register_probes(&PROBES);
     assert_eq!(done, Ok(()));
     let mut breakpoint = Breakpoint { pc: 1, sp: 8, fp: 8 };
     // SAFETY: no probe is planted, so nothing is read or changed.
-    assert!(!unsafe { PROFILER.on_breakpoint(&mut breakpoint, || [0; 6]) });
-    PROFILER.hit(&POINT, 1);
-    PROFILER.hit_with(&POINT, 1, [2, 3]);
+    assert!(!unsafe { EVENTS.on_breakpoint(&mut breakpoint, || [0; 6]) });
+    EVENTS.hit(&POINT, 1);
+    EVENTS.hit_with(&POINT, 1, [2, 3]);
     assert!(!POINT.is_on(), "no point is on before a command");
     let (one, idle) = (TaskTimes::new(), TaskTimes::idle());
-    PROFILER.created(&one);
-    PROFILER.switched(&one, &idle, TaskState::Blocked(0));
-    PROFILER.woken(&one);
-    PROFILER.switched(&idle, &one, TaskState::Preempted);
-    PROFILER.resumed(&one);
-    PROFILER.task_times(1, &one, TaskState::Running);
+    EVENTS.created(&one);
+    EVENTS.switched(&one, &idle, TaskState::Blocked(0));
+    EVENTS.woken(&one);
+    EVENTS.switched(&idle, &one, TaskState::Preempted);
+    EVENTS.resumed(&one);
+    EVENTS.task_times(1, &one, TaskState::Running);
     PROFILER.task_name(1, "one");
     PROFILER.image(&Image { name: "kernel", load: 0, text: (1, 2), build_id: &[] });
     PROFILER.mark("here");
@@ -198,6 +207,9 @@ fn every_public_item_is_named() {
     let mut names = Vec::new();
     for file in [
         "profiler.rs",
+        "events/api.rs",
+        "events/kernel.rs",
+        "events/off/slot.rs",
         "files.rs",
         "cpu_set.rs",
         "publisher.rs",

@@ -8,21 +8,21 @@ use array_kernel::*;
 use kprof::format::event::Event;
 use kprof::format::line::{Name, PointValues, TaskTimes as Line};
 use kprof::format::record::{Header, Kind};
-use kprof::{Config, CpuSlot, PointCounts, Profiler, StreamFile, TaskState, TaskTimes};
+use kprof::{Config, CpuSlot, PointCounts, StreamFile, TaskState, TaskTimes};
 use std::collections::BTreeMap;
 use std::thread::sleep;
 use std::time::Duration;
 
-type Kprof = &'static Profiler<ArrayKernel>;
+type Kprof = &'static Both;
 
 /// A profiler whose CPU 1 has memory for points and an event ring, and whose scheduler has switched once.
 fn fresh() -> Kprof {
     let (profiler, slots): (Kprof, &'static [CpuSlot; 2]) = machine();
     set_up(profiler, slots, Config::new());
     let places: &'static [PointCounts] = Vec::leak((0..8).map(|_| PointCounts::new()).collect());
-    profiler.register_points(1, || places).unwrap();
-    profiler.register_events(1, || memory(4096)).unwrap();
-    profiler.switched(&TaskTimes::idle(), &TaskTimes::new(), TaskState::Preempted);
+    profiler.events.register_points(1, || places).unwrap();
+    profiler.events.register_events(1, || memory(4096)).unwrap();
+    profiler.events.switched(&TaskTimes::idle(), &TaskTimes::new(), TaskState::Preempted);
     profiler.open_control(1).write(b"event * off").unwrap();
     profiler
 }
@@ -67,28 +67,28 @@ fn a_time_off_the_cpu_is_one_hit_of_each_point_and_the_parts_are_the_whole() {
     let profiler = fresh();
     let (task, idle) = (TaskTimes::new(), TaskTimes::idle());
     // Nothing is on: nothing is noted.
-    profiler.switched(&task, &idle, TaskState::Blocked(1));
-    profiler.switched(&idle, &task, TaskState::Preempted);
-    profiler.resumed(&task);
+    profiler.events.switched(&task, &idle, TaskState::Blocked(1));
+    profiler.events.switched(&idle, &task, TaskState::Preempted);
+    profiler.events.resumed(&task);
     let daemon = Daemon::claim(profiler, 1);
     let events = profiler.open_events(1, 1).unwrap();
     assert!(daemon.ctl.write(b"event sched.* record").unwrap().wants_times);
-    profiler.task_times(5, &task, TaskState::Running);
-    profiler.switched(&task, &idle, TaskState::Blocked(0));
+    profiler.events.task_times(5, &task, TaskState::Running);
+    profiler.events.switched(&task, &idle, TaskState::Blocked(0));
     sleep(Duration::from_millis(2));
-    profiler.woken(&task);
+    profiler.events.woken(&task);
     sleep(Duration::from_millis(1));
-    profiler.switched(&idle, &task, TaskState::Preempted);
-    profiler.resumed(&task);
-    profiler.resumed(&task);
-    profiler.switched(&task, &idle, TaskState::Preempted);
+    profiler.events.switched(&idle, &task, TaskState::Preempted);
+    profiler.events.resumed(&task);
+    profiler.events.resumed(&task);
+    profiler.events.switched(&task, &idle, TaskState::Preempted);
     sleep(Duration::from_millis(1));
-    profiler.switched(&idle, &task, TaskState::Preempted);
-    profiler.resumed(&task);
+    profiler.events.switched(&idle, &task, TaskState::Preempted);
+    profiler.events.resumed(&task);
     assert!(daemon.ctl.write(b"event sched.* off").unwrap().wants_times);
     sleep(Duration::from_millis(1));
-    profiler.task_times(5, &task, TaskState::Running);
-    profiler.task_times(5, &task, TaskState::Running);
+    profiler.events.task_times(5, &task, TaskState::Running);
+    profiler.events.task_times(5, &task, TaskState::Running);
 
     let meta = records(&daemon.meta);
     let mut values = meta.iter().filter(|record| Header::decode(record[0]).unwrap().kind == Kind::PointValues);
@@ -143,7 +143,7 @@ fn times_are_asked_for_by_stop_and_flush_and_go_up_to_the_end_of_the_watch() {
     let task = TaskTimes::new();
     sleep(Duration::from_millis(5));
     // A reason that the kernel has not named.
-    profiler.task_times(5, &task, TaskState::Blocked(2));
+    profiler.events.task_times(5, &task, TaskState::Blocked(2));
     let (parts, wall) = times(&records(&daemon.meta));
     assert!(wall > 0 && parts["blocked"] == wall, "{parts:?}");
     assert!(wall < 5_000_000, "not the time after the watch: {wall}");
@@ -157,13 +157,13 @@ fn a_lease_ends_the_watch_and_a_task_made_in_between_counts_from_its_first_wake_
     let recorder = profiler.open_control(2);
     recorder.write(b"lease\nevent sched.off-cpu count").unwrap();
     let (task, other) = (TaskTimes::new(), TaskTimes::new());
-    profiler.created(&task);
+    profiler.events.created(&task);
     sleep(Duration::from_millis(2));
-    profiler.woken(&task);
-    profiler.switched(&other, &task, TaskState::Yielded);
+    profiler.events.woken(&task);
+    profiler.events.switched(&other, &task, TaskState::Yielded);
     drop(recorder);
-    profiler.switched(&task, &other, TaskState::Blocked(0));
-    profiler.task_times(5, &task, TaskState::Running);
+    profiler.events.switched(&task, &other, TaskState::Blocked(0));
+    profiler.events.task_times(5, &task, TaskState::Running);
     let (parts, wall) = times(&records(&daemon.meta));
     assert_eq!(parts.keys().map(String::as_str).collect::<Vec<_>>(), ["running", "woken"]);
     assert_eq!(parts.values().sum::<u64>(), wall);

@@ -18,7 +18,7 @@
 //! right for it too.
 
 use kprof::format::marker::Marker;
-use kprof::{Breakpoint, EntryFrame, Kernel, Profiler, Registers};
+use kprof::{Breakpoint, EntryFrame, EventKernel, Events, Registers};
 
 /// What the stub has saved of interrupted kernel code.
 #[derive(Debug, PartialEq, Eq)]
@@ -49,25 +49,25 @@ pub struct BreakpointFrame {
 const _: () = assert!(size_of::<BreakpointFrame>().is_multiple_of(16));
 
 impl BreakpointFrame {
-    /// Lets the profiler handle the breakpoint. `false` if no probe has caused it; the frame then is what the processor
+    /// Lets the events handle the breakpoint. `false` if no probe has caused it; the frame then is what the processor
     /// has saved.
     ///
     /// # Safety
     /// The stub of [`breakpoint_stub`](crate::breakpoint_stub) has called the caller with this frame, and this is the
     /// first call with it. If the result is `true`, so is what the caller returns to the stub.
     #[inline(always)]
-    pub unsafe fn handle<K: Kernel>(&mut self, profiler: &'static Profiler<K>) -> bool {
+    pub unsafe fn handle<K: EventKernel>(&mut self, events: &'static Events<K>) -> bool {
         let mut at = Breakpoint { pc: self.rip.wrapping_add(1), sp: self.rsp, fp: self.rbp };
         // SAFETY: the frame is what a breakpoint in kernel code has interrupted. Its gate is an interrupt gate, so
         // interrupts are off. The stub has moved the processor's frame six words down, and returns to `rip` and `rsp`.
-        let is_probe = unsafe { profiler.on_breakpoint(&mut at, || self.arguments) };
+        let is_probe = unsafe { events.on_breakpoint(&mut at, || self.arguments) };
         (self.rip, self.rsp) = (at.pc, at.sp);
         is_probe
     }
 }
 
-/// The answer of [`Kernel::entry_frame`] for an instruction of this stub. Without it a sample in the stub is truncated.
-/// Runs in: NMI.
+/// The answer of [`kprof::Kernel::entry_frame`] for an instruction of this stub. Without it a sample in the stub is
+/// truncated. Runs in: NMI.
 pub fn entry_frame(stub: unsafe extern "C" fn(), at: &Registers) -> Option<EntryFrame> {
     // By the offset of the instruction: how far the processor's frame is above the stack pointer.
     let above = match at.pc.wrapping_sub(stub as *const () as u64) {
@@ -91,7 +91,7 @@ pub fn entry_frame(stub: unsafe extern "C" fn(), at: &Registers) -> Option<Entry
 /// `breakpoint_entry` for the gate of vector 3, without an interrupt stack ([`gate::set`](crate::gate::set) with 0).
 ///
 /// For a breakpoint in kernel code it calls `extern "C" fn breakpoint(frame: &mut BreakpointFrame) -> bool`, whose body
-/// is `unsafe { frame.handle(&PROFILER) }`. With `true` the stub returns to what the frame says. With `false`, and at
+/// is `unsafe { frame.handle(&EVENTS) }`. With `true` the stub returns to what the frame says. With `false`, and at
 /// once for a breakpoint in user code, it jumps to `own_entry`: the function that was in the gate before (of any ABI),
 /// with all registers as they were, and with the processor's frame on top of the stack. If there was none,
 /// [`entry_stub`](crate::entry_stub) makes one.

@@ -7,7 +7,7 @@
 //! | step of docs/porting.md | module |
 //! |---|---|
 //! | the NMI's stub, gate and stack | [`entry`], [`gate`], [`tss`] |
-//! | probes: the breakpoint's stub, `Kernel::patch` | [`breakpoint`], [`patch`] |
+//! | probes: the breakpoint's stub, `EventKernel::patch` | [`breakpoint`], [`patch`] |
 //! | `Kernel::signal`, `Kernel::cpu` | [`apic`] |
 //! | `Kernel::sleep_ns` | [`timer`] |
 //! | `Config::tsc_hz`, `Config::clock` | [`calibrate`], [`counted`] |

@@ -1,4 +1,4 @@
-//! Writes a byte of the kernel's code, for `Kernel::patch`: through the mapping of all physical memory that many
+//! Writes a byte of the kernel's code, for `EventKernel::patch`: through the mapping of all physical memory that many
 //! kernels have, so no page need be writable where it is executable.
 //!
 //! In: where physical memory is mapped, an address, a byte. Out: the byte at this address, or why it was not written.
@@ -70,7 +70,7 @@ impl PhysicalMap {
     /// [`NotWritten`]; nothing is changed.
     ///
     /// # Safety
-    /// The byte is right in every state in which a CPU may execute the code, as [`kprof::Kernel::patch`] promises.
+    /// The byte is right in every state in which a CPU may execute the code, as [`kprof::EventKernel::patch`] promises.
     pub unsafe fn write(&self, address: u64, byte: u8) -> Result<(), NotWritten> {
         let levels = if Cr4::read().contains(Cr4Flags::L5_PAGING) { 5 } else { 4 };
         // SAFETY: the tables that this CPU uses.

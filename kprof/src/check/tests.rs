@@ -126,7 +126,13 @@ fn config(tsc_hz: u64) -> Config {
 fn prepare(shared: &'static Shared, registered: &[usize], config: Config) {
     let slots: &'static [CpuSlot] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
     let memory = || &mut *Box::leak(vec![MaybeUninit::uninit(); 1024].into_boxed_slice());
-    setup::init(shared, &crate::extension::NoExtension, || Setup { slots, meta: memory(), config }).unwrap();
+    setup::init(
+        shared,
+        &crate::extension::NoExtension,
+        || Setup { slots, meta: memory(), config },
+        setup::without_events,
+    )
+    .unwrap();
     registered.iter().for_each(|cpu| setup::register(shared, *cpu, memory).unwrap());
 }
 

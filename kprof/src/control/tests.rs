@@ -12,7 +12,13 @@ fn set_up(config: Config) -> &'static Shared {
     let shared: &'static Shared = Box::leak(Box::new(Shared::new()));
     let config = Config { text: (0x1000, 0x2000), sampler_cpu: None, trigger: Trigger::Timer, ..config };
     let slots: &'static [CpuSlot] = vec![CpuSlot::new()].leak();
-    crate::setup::init(shared, &crate::extension::NoExtension, || Setup { slots, meta: memory(1024), config }).unwrap();
+    crate::setup::init(
+        shared,
+        &crate::extension::NoExtension,
+        || Setup { slots, meta: memory(1024), config },
+        crate::setup::without_events,
+    )
+    .unwrap();
     shared
 }
 

@@ -219,8 +219,13 @@ mod tests {
         let shared: &'static Shared = Box::leak(Box::new(Shared::new()));
         let slots: &'static [CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
         let config = Config { tsc_hz: 1_000_000_000, text: (1, 2), clock, ..Config::new() };
-        crate::setup::init(shared, &crate::extension::NoExtension, || Setup { slots, meta: memory(1024), config })
-            .unwrap();
+        crate::setup::init(
+            shared,
+            &crate::extension::NoExtension,
+            || Setup { slots, meta: memory(1024), config },
+            crate::setup::without_events,
+        )
+        .unwrap();
         crate::setup::register(shared, 1, || memory(1024)).unwrap();
         shared
     }

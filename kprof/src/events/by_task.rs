@@ -6,17 +6,17 @@
 
 pub(crate) mod counts;
 
+use super::state::State;
 use crate::arch::interrupts;
+use crate::events::kernel::Event;
 use crate::format::record::{EVENT_NAMES, Kind};
-use crate::kernel::Event;
 use crate::parts;
 use crate::patience::Patience;
-use crate::state::Shared;
-use crate::state::settings::State;
+use crate::state::settings;
 use crate::state::stream::OWNER_WAIT_US;
 use core::fmt::Write;
 
-impl Shared {
+impl State {
     /// Counts an event on `cpu`, which is the calling CPU, in the task that `task` returns.
     #[inline]
     pub(crate) fn count(&self, event: Event, cpu: impl FnOnce() -> usize, task: impl FnOnce() -> u64) {
@@ -25,9 +25,11 @@ impl Shared {
         }
         interrupts::without(|| {
             // A CPU without a ring, such as the sampler CPU, is not sampled and not counted.
-            if let Some(slot) = self.ready.slot(cpu()).filter(|slot| slot.ring.get().is_some()) {
-                let task = (self.state() == State::Running).then(task);
-                slot.events.add(event, task);
+            let cpu = cpu();
+            let has_ring = self.shared.ready.slot(cpu).is_some_and(|slot| slot.ring.get().is_some());
+            if let Some(slot) = self.slot(cpu).filter(|_| has_ring) {
+                let task = (self.shared.state() == settings::State::Running).then(task);
+                slot.by_task.add(event, task);
             }
         });
     }
@@ -42,13 +44,13 @@ impl Shared {
         // If the lock stays taken, the counts stay too, and the sampler writes them within a second.
         let Some(_only_taker) = patience.lock(&self.events_taker) else { return };
         for (cpu, slot) in self.slots().iter().enumerate() {
-            slot.events.take(|task, counts| {
+            slot.by_task.take(|task, counts| {
                 let mut text = heapless::String::<128>::new();
                 for (name, count) in EVENT_NAMES.iter().zip(counts) {
                     // Cannot overflow: three names of at most 16 bytes, three numbers of at most 20 digits.
                     let _ = write!(text, "{name}={count} ");
                 }
-                self.meta.put(Kind::Events, [task, cpu as u64, 0], text.trim_end())
+                self.meta().put(Kind::Events, [task, cpu as u64, 0], text.trim_end())
             });
         }
     }
@@ -59,6 +61,6 @@ impl Shared {
             return;
         }
         let Some(_only_taker) = self.events_taker.try_lock() else { return };
-        self.slots().iter().for_each(|slot| slot.events.take(|_, _| true));
+        self.slots().iter().for_each(|slot| slot.by_task.take(|_, _| true));
     }
 }

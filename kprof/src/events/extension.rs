@@ -3,28 +3,29 @@
 //! In: the profiler's calls. Out: ctl commands checked and carried out, counts and settings in the meta stream, lines
 //! of the status. Runs in: ordinary code, except where the trait says something else.
 
+use super::api::Events;
 use super::lockup;
 use super::points::{self, POINTS, WAITS};
+use super::state::State;
 use crate::config::Trigger;
 use crate::errors::{CommandError, ControlError};
+use crate::events::kernel::EventKernel;
 use crate::extension::{Extension, Line};
 use crate::format::command::Command;
 #[cfg(feature = "probes")]
 use crate::format::command::Removed;
 use crate::format::counter::Counter;
 use crate::format::point::CTL_PREFIX;
-use crate::kernel::Kernel;
 use crate::parts::{self, name};
 use crate::state::more_stream::MoreStream;
-use crate::state::{Instance, Shared};
 use core::fmt::{self, Write};
 
-impl<K: Kernel> Extension for Instance<K> {
+impl<K: EventKernel> Extension for Events<K> {
     fn check(&self, lines: &mut dyn Iterator<Item = Line<'_>>) -> Result<(), ControlError> {
         let mut planned = Planned::default();
         for line in lines {
             let refused = |reason| ControlError { line: line.number, reason };
-            planned.add(&self.shared, &line).map_err(refused)?;
+            planned.add(&self.state, &line).map_err(refused)?;
         }
         Ok(())
     }
@@ -36,14 +37,14 @@ impl<K: Kernel> Extension for Instance<K> {
                 Command::Event(points, state) => {
                     if !core::mem::replace(&mut chooses_points, true) {
                         // What was counted of allocations says by the state of the point whether it was asked for.
-                        self.shared.write_points();
+                        self.state.write_points();
                     }
                     POINTS.set(points, state, by_lease);
                 }
                 #[cfg(feature = "probes")]
-                Command::Probe(wanted) => self.shared.plant(wanted, by_lease),
+                Command::Probe(wanted) => self.state.plant(wanted, by_lease),
                 #[cfg(feature = "probes")]
-                Command::Unprobe(removed) => self.shared.remove_probes(removed),
+                Command::Unprobe(removed) => self.state.remove_probes(removed),
                 _ => {}
             }
         }
@@ -53,35 +54,35 @@ impl<K: Kernel> Extension for Instance<K> {
         match command {
             Command::Flush => self.write_counts(),
             Command::Event(points, _) => {
-                self.shared.note_setting(format_args!("{command}"));
-                self.shared.note_points(Some(*points));
+                self.state.shared.note_setting(format_args!("{command}"));
+                self.state.note_points(Some(*points));
             }
             _ => {}
         }
     }
 
     fn tell_again(&self) {
-        self.shared.note_points(None);
+        self.state.note_points(None);
     }
 
     fn end_lease(&self) {
         #[cfg(feature = "probes")]
-        self.shared.end_lease_of_probes();
+        self.state.end_lease_of_probes();
         if POINTS.has_lease() {
             // What was counted under the lease is written before the counts of others follow.
-            self.shared.write_points();
+            self.state.write_points();
             POINTS.end_lease();
-            self.shared.note_points(None);
+            self.state.note_points(None);
         }
     }
 
     fn begins(&self) {
-        self.shared.forget_events();
+        self.state.forget_events();
     }
 
     fn write_counts(&self) {
-        self.shared.write_events();
-        self.shared.write_points();
+        self.state.write_events();
+        self.state.write_points();
     }
 
     fn before_tick(&self, sampler_cpu: usize, is_first: bool) {
@@ -93,12 +94,12 @@ impl<K: Kernel> Extension for Instance<K> {
     }
 
     fn stream(&self, cpu: usize) -> Option<&MoreStream> {
-        self.shared.slots().get(cpu)?.records.more()
+        self.state.slots().get(cpu)?.records.more()
     }
 
     fn counters(&self, cpu: usize, each: &mut dyn FnMut(Counter, u64) -> fmt::Result) -> fmt::Result {
-        let Some(slot) = self.shared.slots().get(cpu) else { return Ok(()) };
-        slot.events.totals().try_for_each(|(counter, total)| each(counter, total))
+        let Some(slot) = self.state.slots().get(cpu) else { return Ok(()) };
+        slot.by_task.totals().try_for_each(|(counter, total)| each(counter, total))
     }
 
     fn write_status(&self, out: &mut dyn Write) -> fmt::Result {
@@ -115,7 +116,7 @@ impl<K: Kernel> Extension for Instance<K> {
     }
 
     fn put_back(&self, values: [u64; 3], text: &str) {
-        let place = |cpu: usize, point| self.shared.slots().get(cpu)?.sampler.points.get(point);
+        let place = |cpu: usize, point| self.state.slots().get(cpu)?.points.get(point);
         points::put_account_back(place, values, text);
     }
 }
@@ -131,11 +132,11 @@ struct Planned {
 
 impl Planned {
     /// Adds a command, if it can be carried out after the commands before it.
-    fn add(&mut self, shared: &Shared, line: &Line<'_>) -> Result<(), CommandError> {
+    fn add(&mut self, state: &State, line: &Line<'_>) -> Result<(), CommandError> {
         let Line { command, by_lease, .. } = *line;
         match command {
             Command::Lockup(_) if !parts::LOCKUP => Err(CommandError::NotCompiledIn(name::LOCKUP)),
-            Command::Lockup(1..) if shared.config().is_none_or(|config| config.trigger == Trigger::Timer) => {
+            Command::Lockup(1..) if state.config().is_none_or(|config| config.trigger == Trigger::Timer) => {
                 Err(CommandError::State("`lockup` needs a sampler CPU: with the trigger `timer` there is none"))
             }
             Command::Flush if !parts::EVENTS && !parts::POINTS => Err(CommandError::NotCompiledIn(name::EVENTS)),
@@ -152,9 +153,9 @@ impl Planned {
             }
             Command::Probe(_) | Command::Unprobe(_) if !parts::PROBES => Err(CommandError::NotCompiledIn(name::PROBES)),
             #[cfg(feature = "probes")]
-            Command::Probe(places) => shared.check_probe(places, by_lease, &mut self.probes),
+            Command::Probe(places) => state.check_probe(places, by_lease, &mut self.probes),
             #[cfg(feature = "probes")]
-            Command::Unprobe(Removed::One(address)) if !shared.has_probe(address) && !self.probes.plants(address) => {
+            Command::Unprobe(Removed::One(address)) if !state.has_probe(address) && !self.probes.plants(address) => {
                 Err(CommandError::State("there is no probe on that function"))
             }
             #[cfg(feature = "probes")]

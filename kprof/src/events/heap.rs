@@ -10,28 +10,27 @@
 
 use crate::arch::{interrupts, own_frame};
 use crate::errors::RegisterError;
+use crate::events::api::Events;
+use crate::events::kernel::EventKernel;
 use crate::events::points::place;
 use crate::events::points::{AllocSample, HEAP, Heap, POINTS, Sample};
 use crate::format::point::PointState;
-use crate::kernel::Kernel;
-use crate::profiler::Profiler;
-use crate::state::Instance;
 use crate::unwind::Direct;
 use core::alloc::{GlobalAlloc, Layout};
 use core::num::NonZeroU64;
 
 /// A kernel's global allocator whose allocations kprof counts and records. With the cargo feature `heap` or `profiling`
 /// off it is the inner allocator alone.
-pub struct Alloc<A, K: Kernel> {
+pub struct Alloc<A, K: EventKernel> {
     inner: A,
-    profiler: &'static Profiler<K>,
+    events: &'static Events<K>,
     heap: Heap,
 }
 
-impl<A, K: Kernel> Alloc<A, K> {
+impl<A, K: EventKernel> Alloc<A, K> {
     /// Makes an allocator, for a `static` with `#[global_allocator]`. Nothing is counted before [`Alloc::register`].
-    pub const fn new(inner: A, profiler: &'static Profiler<K>) -> Self {
-        Self { inner, profiler, heap: Heap::new() }
+    pub const fn new(inner: A, events: &'static Events<K>) -> Self {
+        Self { inner, events, heap: Heap::new() }
     }
 
     /// The inner allocator.
@@ -42,34 +41,29 @@ impl<A, K: Kernel> Alloc<A, K> {
 
     /// Makes the points `heap.alloc` and `heap.free` known. `samples` returns memory for the allocations that have a
     /// record and were not freed yet: a power of two of at least 64. It is not called with the feature off. Runs in:
-    /// ordinary code, once, after [`Profiler::init`]; each CPU also needs memory for these two points
-    /// ([`Profiler::register_points`]), before or after.
+    /// ordinary code, once, after [`Events::init`]; each CPU also needs memory for these two points
+    /// ([`Events::register_points`]), before or after.
     ///
     /// # Errors
-    /// [`RegisterError`]: [`Profiler::init`] has not succeeded yet, there is a heap already, or the memory cannot be
+    /// [`RegisterError`]: [`Events::init`] has not succeeded yet, there is a heap already, or the memory cannot be
     /// used. Nothing has changed then.
     pub fn register(&'static self, samples: impl FnOnce() -> &'static [AllocSample]) -> Result<(), RegisterError> {
-        let shared = &self.profiler.instance.shared;
-        if shared.slots().is_empty() {
+        let state = &self.events.state;
+        if state.slots().is_empty() {
             return Err(RegisterError::NoSlot(0));
         }
-        HEAP.set(&self.heap, samples(), shared.slots())?;
+        HEAP.set(&self.heap, samples(), state.slots())?;
         for counted in [self.heap.allocs(), self.heap.frees()] {
             POINTS.list(&counted.point);
-            shared.note_point(&counted.point);
+            state.note_point(&counted.point);
         }
-        shared.give_heap_places();
+        state.give_heap_places();
         Ok(())
     }
 
     #[inline(always)]
-    fn instance(&self) -> &'static Instance<K> {
-        &self.profiler.instance
-    }
-
-    #[inline(always)]
     fn cpu(&self) -> usize {
-        self.profiler.instance.kernel.cpu()
+        self.events.kernel().cpu()
     }
 
     /// Counts an allocation of this layout, if that is all that it needs. Returns whether it is done.
@@ -90,7 +84,7 @@ impl<A, K: Kernel> Alloc<A, K> {
     unsafe fn alloc_slowly(&self, layout: Layout, make: unsafe fn(&A, Layout) -> *mut u8) -> *mut u8 {
         // SAFETY: passed on to the caller.
         let block = unsafe { make(&self.inner, layout) };
-        allocated(self.instance(), Block::of(block, layout.size()), own_frame::pointer());
+        allocated(self.events, Block::of(block, layout.size()), own_frame::pointer());
         block
     }
 
@@ -105,7 +99,7 @@ impl<A, K: Kernel> Alloc<A, K> {
         A: GlobalAlloc,
     {
         let freed = Block::of(block, layout.size());
-        free(self.instance(), freed, self.heap.samples.take(freed.address), own_frame::pointer());
+        free(self.events, freed, self.heap.samples.take(freed.address), own_frame::pointer());
         // SAFETY: passed on to the caller.
         unsafe { self.inner.dealloc(block, layout) };
     }
@@ -129,12 +123,12 @@ impl<A, K: Kernel> Alloc<A, K> {
             return made;
         }
         if self.heap.frees().is_on() {
-            free(self.instance(), old, sample, own_frame::pointer());
+            free(self.events, old, sample, own_frame::pointer());
         }
         if !NonZeroU64::new(new_size as u64)
             .is_some_and(|bytes| !self.heap.allocs().is_on() || self.heap.count_alloc(self.cpu(), bytes))
         {
-            allocated(self.instance(), Block::of(made, new_size), own_frame::pointer());
+            allocated(self.events, Block::of(made, new_size), own_frame::pointer());
         }
         made
     }
@@ -142,7 +136,7 @@ impl<A, K: Kernel> Alloc<A, K> {
 
 // SAFETY: every call is passed on to the inner allocator, which fulfils the contract, with the same arguments, and its
 // result is returned. Nothing here unwinds.
-unsafe impl<A: GlobalAlloc, K: Kernel> GlobalAlloc for Alloc<A, K> {
+unsafe impl<A: GlobalAlloc, K: EventKernel> GlobalAlloc for Alloc<A, K> {
     #[inline(always)]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if !self.is_done(layout) {
@@ -204,13 +198,13 @@ impl Block {
 /// Counts an allocation, and records it if it is chosen. `frame` is the frame pointer of a function that the code that
 /// allocates has called.
 #[inline(never)]
-fn allocated<K: Kernel>(instance: &'static Instance<K>, block: Block, frame: u64) {
+fn allocated<K: EventKernel>(events: &'static Events<K>, block: Block, frame: u64) {
     let Some(heap) = HEAP.get() else { return };
     let point = &heap.allocs().point;
     let word = point.state_word();
     // Off so that the countdown is that of this CPU all the time.
     let interrupts = interrupts::off();
-    match (place(instance, point.offset()), PointState::decode(word)) {
+    match (place(events, point.offset()), PointState::decode(word)) {
         (_, Some(PointState::Off) | None) => {}
         (None, _) => point.lose(block.bytes),
         (Some(place), _) if heap.count_alloc_beyond(place, block.bytes) => {}
@@ -223,7 +217,7 @@ fn allocated<K: Kernel>(instance: &'static Instance<K>, block: Block, frame: u64
             if matches!(state, PointState::ByWeight(_)) {
                 Heap::count_up(place, block.bytes);
             }
-            record(instance, heap, block, word, frame);
+            record(events, heap, block, word, frame);
             heap.counted_down(place, word);
         }
     }
@@ -232,28 +226,28 @@ fn allocated<K: Kernel>(instance: &'static Instance<K>, block: Block, frame: u64
 
 /// Records an allocation if it is chosen, and remembers it for its free. What cannot be remembered is lost, because
 /// nobody would see its free.
-fn record<K: Kernel>(instance: &'static Instance<K>, heap: &'static Heap, block: Block, state: u64, frame: u64) {
+fn record<K: EventKernel>(events: &'static Events<K>, heap: &'static Heap, block: Block, state: u64, frame: u64) {
     let (point, sample) = (&heap.allocs().point, Sample { number: heap.number(), state });
     let is_tracked = heap.is_tracking() && block.address != 0;
     if is_tracked && !heap.samples.insert(block.address, sample) {
-        return instance.lose_record(point, block.bytes);
+        return events.lose_record(point, block.bytes);
     }
     let arguments = [sample.number, block.address];
-    if !instance.record(point, block.bytes, &arguments, state, frame, Direct) && is_tracked {
+    if !events.record(point, block.bytes, &arguments, state, frame, Direct) && is_tracked {
         heap.samples.take(block.address);
     }
 }
 
 /// Counts a free, and records it if its allocation has a record.
 #[inline(never)]
-fn free<K: Kernel>(instance: &'static Instance<K>, block: Block, sample: Option<Sample>, frame: u64) {
+fn free<K: EventKernel>(events: &'static Events<K>, block: Block, sample: Option<Sample>, frame: u64) {
     let Some(heap) = HEAP.get() else { return };
     let point = &heap.frees().point;
     match sample {
         Some(Sample { number, state }) if heap.is_tracking() => {
-            instance.record(point, block.bytes, &[number, block.address], state, frame, Direct);
+            events.record(point, block.bytes, &[number, block.address], state, frame, Direct);
         }
-        _ => match place(instance, point.offset()) {
+        _ => match place(events, point.offset()) {
             Some(place) => place.count_without_histogram(block.bytes),
             None => point.lose(block.bytes),
         },

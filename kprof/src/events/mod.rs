@@ -7,12 +7,14 @@
 
 pub(crate) mod profiled;
 
+pub(crate) mod api;
 #[cfg(feature = "profiling")]
 pub(crate) mod by_task;
 #[cfg(feature = "profiling")]
 mod extension;
 #[cfg(all(feature = "profiling", feature = "heap"))]
 pub(crate) mod heap;
+pub(crate) mod kernel;
 #[cfg(all(feature = "profiling", feature = "locks"))]
 pub(crate) mod locks;
 pub(crate) mod lockup;
@@ -22,6 +24,10 @@ pub(crate) mod points;
 pub(crate) mod probes;
 #[cfg(all(feature = "profiling", feature = "records"))]
 pub(crate) mod records;
+#[cfg(feature = "profiling")]
+pub(crate) mod slot;
+#[cfg(feature = "profiling")]
+mod state;
 #[cfg(all(feature = "profiling", feature = "points"))]
 pub(crate) mod task_times;
 #[cfg(all(feature = "profiling", feature = "points"))]

@@ -1,13 +1,13 @@
-//! A kernel whose profiler is found by its type.
+//! A kernel whose events are found by its type.
 //!
 //! In: the kernel's `static`. Out: a reference to it. Runs in: any but NMI. For what is made in a constant and so
 //! cannot be given a reference, as a raw lock of `lock_api`.
 
-use crate::kernel::Kernel;
-use crate::profiler::Profiler;
+use super::api::Events;
+use crate::events::kernel::EventKernel;
 
-/// A kernel with one profiler, for [`RawLock`](crate::RawLock).
-pub trait Profiled: Kernel + Sized {
-    /// The profiler. Runs in: wherever the kernel waits for a lock or releases one; it only returns a reference.
-    fn profiler() -> &'static Profiler<Self>;
+/// A kernel whose events are in one static, for [`RawLock`](crate::RawLock).
+pub trait Profiled: EventKernel + Sized {
+    /// The events. Runs in: wherever the kernel waits for a lock or releases one; it only returns a reference.
+    fn events() -> &'static Events<Self>;
 }

@@ -7,16 +7,17 @@
 
 use crate::arch::{interrupts, timestamp};
 use crate::errors::RegisterError;
+use crate::events::api::Events;
+use crate::events::kernel::EventKernel;
 #[cfg(feature = "heap")]
 use crate::events::points::Role;
 use crate::events::points::{Became, Point, PointCounts, Writing};
+use crate::events::state::State;
 use crate::format::event::{Event, MAX_ARGUMENTS};
 use crate::format::marker::{Marker, TruncationReason};
 use crate::format::point::PointState;
 use crate::format::record::{EVENT_HEADER_WORDS, Kind};
-use crate::kernel::Kernel;
 use crate::ring::Ring;
-use crate::state::{Instance, Shared};
 use crate::sync::{AtomicU64, Ordering};
 use crate::unwind::{self, ENTRY_PLACES, MAX_SCANNED, Memory, ROUND, Stacks, Walk};
 use core::mem::MaybeUninit;
@@ -37,7 +38,7 @@ const RECORD: u64 = PointState::Record.encode();
 /// The most words before the first address.
 const HEADER_PLACES: usize = EVENT_HEADER_WORDS + MAX_ARGUMENTS;
 
-impl<K: Kernel> Instance<K> {
+impl<K: EventKernel> Events<K> {
     /// Counts a hit, and records it if it is chosen. `true` if it has a record. Not inlined, and with its arguments in
     /// registers: this is most of what a record costs beside the walk. There is one for each number of arguments of a
     /// hit (`[u64; N]`): a number that is only known at run time (`[u64]`) takes a register in the walk, and would cost
@@ -62,8 +63,8 @@ impl<K: Kernel> Instance<K> {
     /// Counts a hit whose record is lost before it is written.
     #[cfg(feature = "heap")]
     pub(crate) fn lose_record(&self, point: &'static Point, weight: u64) {
-        let slot = self.shared.ready.slot(self.kernel.cpu());
-        let Some(place) = slot.and_then(|slot| slot.sampler.points.get(point.offset())) else {
+        let slot = self.state.slot(self.kernel().cpu());
+        let Some(place) = slot.and_then(|slot| slot.points.get(point.offset())) else {
             return point.lose(weight);
         };
         place.count_asked(weight);
@@ -72,8 +73,8 @@ impl<K: Kernel> Instance<K> {
 
     #[inline(always)]
     fn count_and_record<M: Memory>(&self, hit: &Hit<'_>, memory: M) -> bool {
-        let slot = self.shared.ready.slot(self.kernel.cpu());
-        let place = slot.and_then(|slot| Some((slot, slot.sampler.points.get(hit.point.offset())?)));
+        let slot = self.state.slot(self.kernel().cpu());
+        let place = slot.and_then(|slot| Some((slot, slot.points.get(hit.point.offset())?)));
         let Some((slot, place)) = place else {
             hit.point.lose(hit.weight);
             return false;
@@ -109,20 +110,20 @@ impl<K: Kernel> Instance<K> {
     /// and the number of words. `None`: the slow path writes all of them again.
     #[inline(always)]
     fn on_fast_path<'r, M: Memory>(&self, hit: &Hit<'_>, ring: &'r Ring, memory: M) -> Option<(&'r AtomicU64, usize)> {
-        let more = self.shared.live.fast_path_rounds.get();
+        let more = self.state.shared.live.fast_path_rounds.get();
         let (head, reservation) = ring.reserve::<HEADER_PLACES, ROUND>(more)?;
         let header = reservation.header();
         header[1].store(head, Ordering::Relaxed);
         header[2].store(hit.point_word(), Ordering::Relaxed);
         header[3].store(timestamp::read(), Ordering::Relaxed);
-        header[4].store(self.kernel.task().id, Ordering::Relaxed);
+        header[4].store(self.kernel().task().id, Ordering::Relaxed);
         header[5].store(hit.weight, Ordering::Relaxed);
         header[6].store(hit.state, Ordering::Relaxed);
         let arguments = header.iter().skip(EVENT_HEADER_WORDS).zip(hit.arguments);
         arguments.for_each(|(place, argument)| place.store(*argument, Ordering::Relaxed));
         let before = EVENT_HEADER_WORDS.wrapping_add(hit.arguments.len());
-        let text = &self.shared.ready.text;
-        let run = unwind::callers(&self.kernel, memory, text, hit.frame, reservation.rounds(before))?;
+        let text = &self.state.shared.ready.text;
+        let run = unwind::callers(self.kernel(), memory, text, hit.frame, reservation.rounds(before))?;
         let words = reservation.before(run.end);
         if words <= before {
             return None;
@@ -130,8 +131,8 @@ impl<K: Kernel> Instance<K> {
         if run.at_root() {
             return Some((&header[0], words));
         }
-        let settings = self.shared.settings();
-        let entry = run.cursor.user_entry(&self.kernel, memory, run.bounds)?;
+        let settings = self.state.shared.settings();
+        let entry = run.cursor.user_entry(self.kernel(), memory, run.bounds)?;
         settings.depth().checked_sub(words.wrapping_sub(before).wrapping_add(entry.frames()))?;
         if settings.include_user() {
             return None;
@@ -144,11 +145,11 @@ impl<K: Kernel> Instance<K> {
     /// Writes and publishes any record. `false` if there is no space.
     #[inline(never)]
     fn on_slow_path<M: Memory>(&self, hit: &Hit<'_>, ring: &Ring, memory: M) -> bool {
-        let settings = self.shared.settings();
+        let settings = self.state.shared.settings();
         let mut walk = Walk {
-            kernel: &self.kernel,
+            kernel: self.kernel(),
             memory,
-            text: self.shared.ready.text.get(),
+            text: self.state.shared.ready.text.get(),
             sink: ring.room(),
             frames_left: settings.depth(),
             scan_left: MAX_SCANNED,
@@ -156,7 +157,7 @@ impl<K: Kernel> Instance<K> {
             user_frames: settings.include_user(),
             in_interrupt: false,
         };
-        let (task, now) = (self.kernel.task().id, timestamp::read());
+        let (task, now) = (self.kernel().task().id, timestamp::read());
         walk.sink.begin(&[0, ring.head(), hit.point_word(), now, task, hit.weight, hit.state]);
         hit.arguments.iter().for_each(|argument| walk.sink.push(*argument));
         // Skips the walk if not even the header fits, which is the usual case in a full ring.
@@ -201,12 +202,12 @@ const _: () = assert!(EVENT_HEADER_WORDS == 7, "`on_fast_path` writes this many 
 
 /// Gives a CPU its event ring.
 pub(crate) fn register(
-    shared: &'static Shared,
+    state: &'static State,
     cpu: usize,
     memory: impl FnOnce() -> &'static mut [MaybeUninit<u64>],
 ) -> Result<(), RegisterError> {
-    let slot = shared.slots().get(cpu).ok_or(RegisterError::NoSlot(cpu))?;
-    let seed = shared.config().map_or(0, |config| config.seed).wrapping_add(cpu as u64);
+    let slot = state.slots().get(cpu).ok_or(RegisterError::NoSlot(cpu))?;
+    let seed = state.config().map_or(0, |config| config.seed).wrapping_add(cpu as u64);
     match slot.records.install(seed, memory) {
         Some(installed) => installed.map_err(RegisterError::Memory),
         None => Err(RegisterError::Twice(cpu)),

@@ -9,8 +9,8 @@
 //! one that is switched to was ready since then, because any other change would have been the first.
 
 use crate::arch::interrupts;
+use crate::events::kernel::TaskState;
 use crate::format::waiting::{PARTS, TaskPart, blocked_part, is_blocked};
-use crate::kernel::TaskState;
 
 const RUNNING: u8 = TaskPart::Running as u8;
 const IDLE: u8 = TaskPart::Idle as u8;
@@ -20,7 +20,7 @@ const WOKEN: u8 = TaskPart::Woken as u8;
 const NOTHING: u8 = u8::MAX;
 
 /// What a task does with its time. A kernel has one in its structure of each task, and hands it to
-/// [`Profiler::switched`](crate::Profiler::switched) and the other calls of its scheduler. With the feature `profiling`
+/// [`Events::switched`](crate::Events::switched) and the other calls of its scheduler. With the feature `profiling`
 /// or `points` off it is empty.
 pub struct TaskTimes {
     is_idle: bool,

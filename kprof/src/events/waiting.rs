@@ -10,17 +10,17 @@
 
 use crate::arch::timestamp;
 use crate::clock::ticks_to_ns;
+use crate::events::api::Events;
+use crate::events::kernel::{EventKernel, TaskState};
 use crate::events::points::{BLOCKED, LATENCY, OFF_CPU, POINTS, WAITS};
 use crate::events::points::{handle, own_frame};
 use crate::events::task_times::{Report, TaskTimes};
 use crate::format::record::Kind;
 use crate::format::waiting::{are_reasons, is_blocked, part_names};
-use crate::kernel::{Kernel, TaskState};
-use crate::state::Instance;
 use crate::state::meta::MAX_TEXT;
 use core::fmt::Write;
 
-/// See [`crate::Profiler::created`].
+/// See [`crate::Events::created`].
 #[cold]
 #[inline(never)]
 pub(crate) fn created(times: &TaskTimes) {
@@ -29,17 +29,17 @@ pub(crate) fn created(times: &TaskTimes) {
     }
 }
 
-/// See [`crate::Profiler::switched`].
+/// See [`crate::Events::switched`].
 #[cold]
 #[inline(never)]
-pub(crate) fn switched<K: Kernel>(
-    instance: &'static Instance<K>,
+pub(crate) fn switched<K: EventKernel>(
+    events: &'static Events<K>,
     from: &TaskTimes,
     to: &TaskTimes,
     becomes: TaskState,
 ) {
-    if instance.shared.wait_reasons.get().is_none() {
-        list(instance);
+    if events.state.wait_reasons.get().is_none() {
+        list(events);
     }
     let Some(watch) = WAITS.begun() else { return };
     // One time for both, so that the CPU is never without a task.
@@ -48,7 +48,7 @@ pub(crate) fn switched<K: Kernel>(
     to.enter(watch, now);
 }
 
-/// See [`crate::Profiler::woken`].
+/// See [`crate::Events::woken`].
 #[cold]
 #[inline(never)]
 pub(crate) fn woken(times: &TaskTimes) {
@@ -57,37 +57,37 @@ pub(crate) fn woken(times: &TaskTimes) {
     }
 }
 
-/// See [`crate::Profiler::resumed`]. It is a function of its own, so that the walk can begin at its frame.
+/// See [`crate::Events::resumed`]. It is a function of its own, so that the walk can begin at its frame.
 #[cold]
 #[inline(never)]
-pub(crate) fn resumed<K: Kernel>(instance: &'static Instance<K>, times: &TaskTimes) {
+pub(crate) fn resumed<K: EventKernel>(events: &'static Events<K>, times: &TaskTimes) {
     let Some(off) = times.take_off_cpu() else { return };
-    let ns = |ticks| ticks_to_ns(ticks, instance.shared.tsc_hz());
+    let ns = |ticks| ticks_to_ns(ticks, events.state.tsc_hz());
     // Rounded so that the two parts add up to the whole.
     let (whole, ready) = (ns(off.blocked.saturating_add(off.ready)), ns(off.ready));
     let (cause, frame) = (u64::from(off.cause), own_frame());
-    handle(instance, &OFF_CPU, whole, &[cause, ready], OFF_CPU.state_word(), frame);
+    handle(events, &OFF_CPU, whole, &[cause, ready], OFF_CPU.state_word(), frame);
     // All with the same number of arguments, so that the kernel has one copy of what records them.
-    handle(instance, &LATENCY, ready, &[cause, whole], LATENCY.state_word(), frame);
+    handle(events, &LATENCY, ready, &[cause, whole], LATENCY.state_word(), frame);
     if is_blocked(off.cause.into()) {
-        handle(instance, &BLOCKED, whole.saturating_sub(ready), &[cause, whole], BLOCKED.state_word(), frame);
+        handle(events, &BLOCKED, whole.saturating_sub(ready), &[cause, whole], BLOCKED.state_word(), frame);
     }
 }
 
-/// See [`crate::Profiler::task_times`].
+/// See [`crate::Events::task_times`].
 #[inline(never)]
-pub(crate) fn report<K: Kernel>(instance: &'static Instance<K>, id: u64, times: &TaskTimes, state: TaskState) {
+pub(crate) fn report<K: EventKernel>(events: &'static Events<K>, id: u64, times: &TaskTimes, state: TaskState) {
     let Some(watch) = WAITS.last() else { return };
     let now = watch.ended.unwrap_or_else(timestamp::read);
     if let Some(report) = times.take(watch.begun, now, known::<K>(state))
-        && !instance.shared.meta.put(Kind::TaskTimes, [id, report.from, report.to], &text(K::WAIT_REASONS, &report))
+        && !events.state.meta().put(Kind::TaskTimes, [id, report.from, report.to], &text(K::WAIT_REASONS, &report))
     {
         times.put_back(watch.begun, &report);
     }
 }
 
 /// A state with a reason that the kernel has named, or with none.
-fn known<K: Kernel>(state: TaskState) -> TaskState {
+fn known<K: EventKernel>(state: TaskState) -> TaskState {
     match state {
         TaskState::Blocked(reason) if usize::from(reason) >= K::WAIT_REASONS.len() => TaskState::Blocked(u8::MAX),
         known => known,
@@ -108,14 +108,14 @@ fn text(reasons: &[&str], report: &Report) -> heapless::String<MAX_TEXT> {
 /// Puts the points into the list, at the first switch after `init`.
 #[cold]
 #[inline(never)]
-fn list<K: Kernel>(instance: &'static Instance<K>) {
+fn list<K: EventKernel>(events: &'static Events<K>) {
     const { assert!(are_reasons(K::WAIT_REASONS), "at most 16 reasons, each a short name") };
-    if instance.shared.config().is_none() {
+    if events.state.config().is_none() {
         return;
     }
-    instance.shared.wait_reasons.call_once(|| K::WAIT_REASONS);
+    events.state.wait_reasons.call_once(|| K::WAIT_REASONS);
     for point in WAITS.points() {
         POINTS.list(point);
-        instance.shared.tell_point(point);
+        events.state.tell_point(point);
     }
 }

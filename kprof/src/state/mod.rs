@@ -85,17 +85,6 @@ pub(crate) struct Shared {
     pub(crate) waited_until: AtomicU64,
     /// The number of the next line of the serial form.
     pub(crate) export_sequence: AtomicU64,
-    /// Lockups are looked for since the last tick.
-    pub(crate) is_watching: AtomicBool,
-    /// Held while the counts of points are taken.
-    pub(crate) points_taker: spin::Mutex<()>,
-    /// Why the kernel's tasks are blocked, by number; known from the first call of its scheduler on.
-    pub(crate) wait_reasons: spin::Once<&'static [&'static str]>,
-    /// The dynamic probes.
-    #[cfg(feature = "probes")]
-    pub(crate) probes: crate::events::probes::Probes,
-    /// Held while the counts of events by task are taken.
-    pub(crate) events_taker: spin::Mutex<()>,
 }
 
 impl Shared {
@@ -120,12 +109,6 @@ impl Shared {
             copy_process: AtomicU64::new(0),
             waited_until: AtomicU64::new(0),
             export_sequence: AtomicU64::new(0),
-            is_watching: AtomicBool::new(false),
-            points_taker: spin::Mutex::new(()),
-            wait_reasons: spin::Once::new(),
-            #[cfg(feature = "probes")]
-            probes: crate::events::probes::Probes::new(),
-            events_taker: spin::Mutex::new(()),
         }
     }
 

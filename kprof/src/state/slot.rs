@@ -9,11 +9,6 @@ use super::progress::Progress;
 use super::self_cost::SelfCost;
 use super::stream::{Reader, Stream};
 use crate::errors::BadMemory;
-use crate::events::by_task::counts::Events;
-#[cfg(feature = "locks")]
-use crate::events::locks::waits_for::WaitsFor;
-use crate::events::lockup::watch::Watch;
-use crate::events::points::{PointMemory, Records};
 use crate::publisher::Publisher;
 use crate::ring::Ring;
 use crate::sync::{AtomicU64, Ordering};
@@ -28,16 +23,8 @@ pub struct CpuSlot {
     pub(crate) reader: Reader,
     /// Gets its memory once, by `register`.
     pub(crate) ring: Ring,
-    pub(crate) events: Events,
     pub(crate) published: Publisher,
     pub(crate) copier: Copier,
-    #[cfg(feature = "locks")]
-    pub(crate) waits_for: WaitsFor,
-    /// A hit of a probe is in progress on this CPU.
-    #[cfg(feature = "probes")]
-    pub(crate) in_probe: AtomicBool,
-    /// The ring for records of hits, and its readers.
-    pub(crate) records: Records,
     /// A profiler has taken this slot, so no other one can.
     is_taken: AtomicBool,
     /// The memory of this slot is being installed, or has been.
@@ -67,10 +54,6 @@ pub(crate) struct SamplerPart {
     /// `own_intervals` is the state of its random intervals.
     pub(crate) own_next: AtomicU64,
     pub(crate) own_intervals: AtomicU64,
-    /// Memory for the counts of points, by their numbers. Given once.
-    pub(crate) points: PointMemory,
-    /// What the sampler knows of a lockup of this CPU. Only the sampler takes the lock.
-    pub(crate) watch: spin::Mutex<Watch>,
 }
 
 /// Written by this CPU's handler.
@@ -106,8 +89,6 @@ impl CpuSlot {
                 woken: AtomicBool::new(false),
                 own_next: AtomicU64::new(0),
                 own_intervals: AtomicU64::new(0),
-                points: PointMemory::new(),
-                watch: spin::Mutex::new(Watch::new()),
             },
             handler: HandlerPart {
                 progress: Progress::new(),
@@ -118,14 +99,8 @@ impl CpuSlot {
             },
             reader: Reader::new(),
             ring: Ring::none(),
-            events: Events::new(),
             published: Publisher::new(),
             copier: Copier::new(),
-            #[cfg(feature = "locks")]
-            waits_for: WaitsFor::new(),
-            #[cfg(feature = "probes")]
-            in_probe: AtomicBool::new(false),
-            records: Records::new(),
             is_taken: AtomicBool::new(false),
             is_registered: AtomicBool::new(false),
         }

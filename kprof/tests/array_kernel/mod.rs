@@ -6,10 +6,12 @@ use core::ops::Range;
 use kprof::format::line::PointAccount;
 use kprof::format::record::{Header, Kind};
 use kprof::{
-    Config, ControlFile, CpuSet, CpuSlot, Kernel, NmiToken, Profiler, Registers, Setup, StateError, StreamFile, Task,
+    Config, ControlFile, CpuSet, CpuSlot, EventKernel, EventSlot, Events, InitError, Kernel, NmiToken, Profiler,
+    Registers, Setup, StateError, StreamFile, Task,
 };
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
@@ -21,13 +23,59 @@ pub static SIGNALS: AtomicU64 = AtomicU64::new(0);
 static TEXT: [u8; 256] = [0x90; 256];
 static STACK: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
-/// A profiler with the slots of two CPUs.
-pub type Machine = (&'static Profiler<ArrayKernel>, &'static [CpuSlot; 2]);
+/// A profiler with its events.
+#[derive(Clone, Copy)]
+pub struct Both {
+    pub profiler: &'static Profiler<ArrayKernel>,
+    pub events: &'static Events<ArrayKernel>,
+}
+
+impl Deref for Both {
+    type Target = Profiler<ArrayKernel>;
+
+    fn deref(&self) -> &Self::Target {
+        self.profiler
+    }
+}
+
+impl Both {
+    /// A profiler and its events, not set up yet.
+    pub fn new() -> &'static Self {
+        let profiler: &'static Profiler<ArrayKernel> = Box::leak(Box::new(Profiler::new(ArrayKernel)));
+        Box::leak(Box::new(Self { profiler, events: Box::leak(Box::new(Events::new(profiler))) }))
+    }
+}
+
+/// What can be set up: a profiler, with events or without.
+pub trait SetUp {
+    fn init(&'static self, cpus: usize, setup: impl FnOnce() -> Setup) -> Result<(), InitError>;
+    fn give_ring(&'static self, cpu: usize);
+}
+
+impl<K: Kernel> SetUp for Profiler<K> {
+    fn init(&'static self, _: usize, setup: impl FnOnce() -> Setup) -> Result<(), InitError> {
+        self.init(setup)
+    }
+    fn give_ring(&'static self, cpu: usize) {
+        self.register(cpu, || memory(1024)).unwrap();
+    }
+}
+
+impl SetUp for Both {
+    fn init(&'static self, cpus: usize, setup: impl FnOnce() -> Setup) -> Result<(), InitError> {
+        self.events.init(|| Vec::leak((0..cpus).map(|_| EventSlot::new()).collect()), setup)
+    }
+    fn give_ring(&'static self, cpu: usize) {
+        self.profiler.give_ring(cpu);
+    }
+}
+
+/// A profiler with its events and the slots of two CPUs.
+pub type Machine = (&'static Both, &'static [CpuSlot; 2]);
 
 /// A machine of its own for a test, not set up yet.
 pub fn machine() -> Machine {
-    let slots = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
-    (Box::leak(Box::new(Profiler::new(ArrayKernel))), slots)
+    (Both::new(), Box::leak(Box::new([const { CpuSlot::new() }; 2])))
 }
 
 /// Runs one test at a time: for tests that change the stack, or the number of the CPU that "runs".
@@ -107,7 +155,6 @@ unsafe impl Kernel for ArrayKernel {
     fn is_entry_code(&self, _address: u64) -> bool {
         false
     }
-    const WAIT_REASONS: &'static [&'static str] = &["pipe", "sleep"];
     fn read_user(&self, address: u64) -> Option<u64> {
         let place = address.checked_sub(USER_STACK)? / 8;
         Some(USER.get(place as usize)?.load(Ordering::Relaxed)).filter(|word| *word != 0)
@@ -120,6 +167,10 @@ unsafe impl Kernel for ArrayKernel {
     }
 }
 
+impl EventKernel for ArrayKernel {
+    const WAIT_REASONS: &'static [&'static str] = &["pipe", "sleep"];
+}
+
 /// Memory that is never freed. A static list keeps it reachable, so leak checkers do not report it.
 pub fn memory(words: usize) -> &'static mut [MaybeUninit<u64>] {
     static KEPT: Mutex<Vec<AtomicPtr<MaybeUninit<u64>>>> = Mutex::new(Vec::new());
@@ -129,16 +180,14 @@ pub fn memory(words: usize) -> &'static mut [MaybeUninit<u64>] {
 }
 
 /// Sets a profiler up with a ring of 1024 words on each CPU from 1.
-pub fn set_up(profiler: &'static Profiler<ArrayKernel>, slots: &'static [CpuSlot], config: Config) {
+pub fn set_up(machine: &'static impl SetUp, slots: &'static [CpuSlot], config: Config) {
     let tsc_hz = if config.tsc_hz == 0 { 1_000_000_000 } else { config.tsc_hz };
     let config = Config { tsc_hz, text: (text(0), text(256)), ..config };
-    match profiler.init(|| Setup { slots, meta: memory(1024), config }) {
+    match machine.init(slots.len(), || Setup { slots, meta: memory(1024), config }) {
         Ok(()) | Err(kprof::InitError::Twice) => {}
         Err(error) => panic!("{error}"),
     }
-    for cpu in 1..slots.len() {
-        profiler.register(cpu, || memory(1024)).unwrap();
-    }
+    (1..slots.len()).for_each(|cpu| machine.give_ring(cpu));
 }
 
 pub fn token() -> NmiToken {

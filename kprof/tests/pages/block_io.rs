@@ -1,6 +1,6 @@
 //! The code of docs/block-io.md. In: requests to a device. Out: hits with device, sector and size.
 
-use super::{PROFILER, now_ns};
+use super::{EVENTS, now_ns};
 use kprof::format::block::{self, Request};
 use kprof::{Point, Unit};
 
@@ -15,5 +15,5 @@ pub fn read_block(sector: u64, bytes: u64) {
     let submitted_ns = now_ns();
     let completed_ns = now_ns();
     let request = Request { device: 0, sector, bytes };
-    PROFILER.hit_with(&BLOCK_READ, completed_ns - submitted_ns, request.arguments());
+    EVENTS.hit_with(&BLOCK_READ, completed_ns - submitted_ns, request.arguments());
 }

@@ -1,11 +1,11 @@
 //! The code of docs/locks.md. In: a raw lock. Out: locks whose waits are counted.
 
-use super::{PROFILER, Port};
-use kprof::{Profiled, Profiler, RawLock};
+use super::{EVENTS, Port};
+use kprof::{Events, Profiled, RawLock};
 
 impl Profiled for Port {
-    fn profiler() -> &'static Profiler<Self> {
-        &PROFILER
+    fn events() -> &'static Events<Self> {
+        &EVENTS
     }
 }
 

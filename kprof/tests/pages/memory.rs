@@ -1,6 +1,6 @@
 //! The code of docs/memory.md. In: calls of the allocator. Out: memory, and hits of the points of the heap.
 
-use super::{PROFILER, Port};
+use super::{EVENTS, Port};
 use kprof::{Alloc, AllocSample};
 use std::alloc::{GlobalAlloc, Layout, System};
 
@@ -26,7 +26,7 @@ unsafe impl GlobalAlloc for Talc {
 }
 
 #[global_allocator]
-static HEAP: Alloc<Talc, Port> = Alloc::new(Talc::new(), &PROFILER);
+static HEAP: Alloc<Talc, Port> = Alloc::new(Talc::new(), &EVENTS);
 
 static SAMPLES: [AllocSample; 2048] = [const { AllocSample::new() }; 2048];
 

@@ -1,6 +1,6 @@
 //! The code of docs/points.md. In: what the kernel does. Out: hits of its points.
 
-use super::{MAX_CPUS, PROFILER, now_ns, ring_memory};
+use super::{EVENTS, MAX_CPUS, now_ns, ring_memory};
 use kprof::{Point, PointCounts, Unit};
 
 static READ_DONE: Point = Point::new("block.read", Unit::Nanoseconds);
@@ -8,14 +8,14 @@ static READ_DONE: Point = Point::new("block.read", Unit::Nanoseconds);
 static COUNTS: [[PointCounts; 4]; MAX_CPUS] = [const { [const { PointCounts::new() }; 4] }; MAX_CPUS];
 
 pub fn register(cpu: usize) -> Result<(), kprof::RegisterError> {
-    PROFILER.register_points(cpu, || &COUNTS[cpu])?;
-    PROFILER.register_events(cpu, || ring_memory(cpu))?;
+    EVENTS.register_points(cpu, || &COUNTS[cpu])?;
+    EVENTS.register_events(cpu, || ring_memory(cpu))?;
     Ok(())
 }
 
 pub fn read_done(elapsed_ns: u64, sector: u64, device: u64) {
-    PROFILER.hit(&READ_DONE, elapsed_ns);
-    PROFILER.hit_with(&READ_DONE, elapsed_ns, [sector, device]);
+    EVENTS.hit(&READ_DONE, elapsed_ns);
+    EVENTS.hit_with(&READ_DONE, elapsed_ns, [sector, device]);
 }
 
 static CALLS: [Point; 2] =
@@ -26,7 +26,7 @@ pub fn system_call(number: usize, registers: [u64; 2], dispatch: fn(usize, [u64;
     let begun = point.map(|_| now_ns());
     let result = dispatch(number, registers);
     if let (Some(point), Some(begun_ns)) = (point, begun) {
-        PROFILER.hit(point, now_ns() - begun_ns);
+        EVENTS.hit(point, now_ns() - begun_ns);
     }
     result
 }

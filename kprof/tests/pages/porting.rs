@@ -1,7 +1,7 @@
 //! The code of docs/porting.md that is in no port. In: steps of a kernel. Out: what the profiler does then.
 
 use super::array_kernel::text;
-use super::{PROFILER, Port, SLOTS, ring_memory};
+use super::{EVENT_SLOTS, EVENTS, PROFILER, Port, SLOTS, ring_memory};
 use kprof::{Config, NmiToken, ProbeMemory, Profiler, Published, Setup};
 use spin::Once;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -29,16 +29,21 @@ pub fn init() {
     static ANCHOR: Once<[(&str, u64); 1]> = Once::new();
     let anchors = ANCHOR.call_once(|| [("kmain", kmain as *const () as u64)]);
     let config = Config { anchors, running: true, tsc_hz: 1_000_000_000, text: (text(0), text(256)), ..Config::new() };
-    begin(|| Setup { slots: &SLOTS, meta: ring_memory(0), config });
+    begin_with_events(|| Setup { slots: &SLOTS, meta: ring_memory(0), config });
     PROFILER.register(1, || ring_memory(1)).unwrap();
 }
 
-fn begin(setup: impl FnOnce() -> Setup) {
-    if let Err(error) = PROFILER.init(setup) {
+fn begin_with_events(setup: impl FnOnce() -> Setup) {
+    if let Err(error) = EVENTS.init(|| &EVENT_SLOTS, setup) {
         log!("kprof: nothing is sampled: {error}");
     }
 }
 
+pub fn begin(setup: impl FnOnce() -> Setup) {
+    if let Err(error) = PROFILER.init(setup) {
+        log!("kprof: nothing is sampled: {error}");
+    }
+}
 /// Checks a port that was not set up.
 pub fn check(cpu: usize) {
     static PROFILER: Profiler<Port> = Profiler::new(Port);
@@ -64,7 +69,7 @@ pub fn export_bytes(send_byte: fn(u8)) -> Result<(), kprof::ExportError> {
 static PROBES: ProbeMemory<64, 512, 256> = ProbeMemory::new();
 
 pub fn register_probes() -> Result<(), kprof::RegisterError> {
-    PROFILER.register_probes(&PROBES)
+    EVENTS.register_probes(&PROBES)
 }
 
 pub fn on_timer(registers: kprof::Registers, start_timer: impl FnOnce(u64)) {

@@ -13,7 +13,7 @@ use kprof::{ENABLED, Event, Image, Interrupted, NmiToken, Published, Task, Trigg
 
 #[cfg(feature = "profiling")]
 use super::places;
-use super::{PROFILER, points, port};
+use super::{EVENTS, PROFILER, points, port};
 use crate::cpu::entry::TrapFrame;
 use crate::cpu::{self, CPUS, clock};
 use crate::info::info;
@@ -146,17 +146,17 @@ pub fn tell_of_module() {
 
 /// Called in the scheduler.
 pub fn count_context_switch() {
-    PROFILER.count(Event::ContextSwitch);
+    EVENTS.count(Event::ContextSwitch);
 }
 
 /// Called in the page-fault handler.
 pub fn count_page_fault() {
-    PROFILER.count(Event::PageFault);
+    EVENTS.count(Event::PageFault);
 }
 
 /// Called in the interrupt handler.
 pub fn count_interrupt() {
-    PROFILER.count(Event::Interrupt);
+    EVENTS.count(Event::Interrupt);
 }
 
 /// Called when the kernel panics, after the other CPUs were stopped. The last samples of every CPU go to the serial

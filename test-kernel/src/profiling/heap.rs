@@ -6,13 +6,13 @@
 
 use kprof::{Alloc, AllocSample, ENABLED};
 
-use super::port::{PROFILER, Port};
+use super::port::{EVENTS, Port};
 use crate::log;
 use crate::memory::heap;
 
 /// The profiler counts and records what is allocated; without it this is the inner allocator alone.
 #[global_allocator]
-pub static HEAP: Alloc<heap::Heap, Port> = Alloc::new(heap::new(), &PROFILER);
+pub static HEAP: Alloc<heap::Heap, Port> = Alloc::new(heap::new(), &EVENTS);
 
 /// How many recorded allocations can exist at a time.
 const SAMPLES: usize = if ENABLED { 2048 } else { 0 };

@@ -3,14 +3,14 @@
 //! In: the calls of a raw lock. Out: the same calls of a spin lock; without the feature `profiling` nothing else. Runs
 //! in: wherever the kernel locks, never in an NMI.
 
-use kprof::{Profiled, Profiler, RawLock};
+use kprof::{Events, Profiled, RawLock};
 
-use super::port::{PROFILER, Port};
+use super::port::{EVENTS, Port};
 
 impl Profiled for Port {
     #[inline]
-    fn profiler() -> &'static Profiler<Self> {
-        &PROFILER
+    fn events() -> &'static Events<Self> {
+        &EVENTS
     }
 }
 

@@ -25,7 +25,7 @@ pub use locks::RawKernelLock;
 #[cfg(feature = "profiling")]
 pub use locks::{RawNamedLock, Watched};
 pub use points::{block_read, block_written, null_written, page_fault_begins, page_fault_ends};
-pub use port::{PROFILER, READERS, init, on_nmi};
+pub use port::{EVENTS, PROFILER, READERS, init, on_nmi};
 pub use probes::on_breakpoint;
 pub use system_calls::{syscall_begins, syscall_ends};
 pub use waits::{TaskTimes, task_created, task_resumed, task_switched, task_times, task_woken};

@@ -6,7 +6,7 @@
 use kprof::format::block::{self, Request};
 use kprof::{DEFAULT_RING_WORDS, ENABLED, Point, PointCounts, Unit};
 
-use super::port::PROFILER;
+use super::port::EVENTS;
 use super::{probes, system_calls};
 use crate::cpu::{self, MAX_CPUS, clock};
 use crate::info::info;
@@ -28,7 +28,7 @@ static COUNTS: [[PointCounts; POINTS]; MAX_CPUS] = [const { [const { PointCounts
 
 /// Gives a CPU its memory; the sampler CPU, too.
 pub(super) fn register(cpu: usize) {
-    if let Err(error) = PROFILER.register_points(cpu, || &COUNTS[cpu]) {
+    if let Err(error) = EVENTS.register_points(cpu, || &COUNTS[cpu]) {
         log!("kprof: cpu {cpu} does not count hits of points: {error}");
     }
     let words = || {
@@ -42,7 +42,7 @@ pub(super) fn register(cpu: usize) {
     // 0 on the command line: as in a port that gives no memory for records.
     if ENABLED
         && words() > 0
-        && let Err(error) = PROFILER.register_events(cpu, || memory::allocate_words(words()))
+        && let Err(error) = EVENTS.register_events(cpu, || memory::allocate_words(words()))
     {
         log!("kprof: cpu {cpu} records no hits of points: {error}");
     }
@@ -51,7 +51,7 @@ pub(super) fn register(cpu: usize) {
 /// Called after a write to the null device.
 #[inline]
 pub fn null_written(bytes: usize) {
-    PROFILER.hit(&NULL_WRITE, bytes as u64);
+    EVENTS.hit(&NULL_WRITE, bytes as u64);
 }
 
 /// Called before a page fault is handled. Returns the time, if it is needed.
@@ -64,7 +64,7 @@ pub fn page_fault_begins() -> Option<u64> {
 #[inline]
 pub fn page_fault_ends(begun_ns: Option<u64>) {
     if let Some(begun_ns) = begun_ns {
-        PROFILER.hit(&PAGE_FAULT, clock::now_ns().saturating_sub(begun_ns));
+        EVENTS.hit(&PAGE_FAULT, clock::now_ns().saturating_sub(begun_ns));
     }
 }
 
@@ -84,5 +84,5 @@ pub fn block_written(device: u16, place: (u64, usize), ns: u64) {
 #[inline]
 fn block_completed(point: &'static Point, device: u16, (sector, bytes): (u64, usize), ns: u64) {
     let request = Request { device, sector, bytes: bytes as u64 };
-    PROFILER.hit_with(point, ns, request.arguments());
+    EVENTS.hit_with(point, ns, request.arguments());
 }

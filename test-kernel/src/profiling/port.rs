@@ -10,8 +10,8 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use kprof::{
-    Clock, Config, CpuSet, CpuSlot, DEFAULT_RING_WORDS, EntryFrame, Image, Kernel, Lockup, NmiToken, Precision,
-    Profiler, Registers, Setup, Task, Trigger,
+    Clock, Config, CpuSet, CpuSlot, DEFAULT_RING_WORDS, EntryFrame, EventKernel, EventSlot, Events, Image, Kernel,
+    Lockup, NmiToken, Precision, Profiler, Registers, Setup, Task, Trigger,
 };
 
 // The kernel's own names.
@@ -29,6 +29,10 @@ pub static READERS: WaitQueue = WaitQueue::new(Reason::Records);
 /// The profiler of this kernel.
 pub static PROFILER: Profiler<Port> = Profiler::new(Port);
 static SLOTS: [CpuSlot; MAX_CPUS] = [const { CpuSlot::new() }; MAX_CPUS];
+
+/// What this kernel counts and records beside samples.
+pub static EVENTS: Events<Port> = Events::new(&PROFILER);
+static EVENT_SLOTS: [EventSlot; MAX_CPUS] = [const { EventSlot::new() }; MAX_CPUS];
 
 /// This kernel's implementation of [`Kernel`].
 pub struct Port;
@@ -109,8 +113,6 @@ unsafe impl Kernel for Port {
     /// time.
     const MARKED_ENTRIES: bool = true;
 
-    const WAIT_REASONS: &'static [&'static str] = Reason::NAMES;
-
     /// Called in an NMI, once per sample: whether this is code of an entry stub. If the answer is wrongly no, samples
     /// in a stub have wrong callers.
     #[inline(always)]
@@ -131,6 +133,16 @@ unsafe impl Kernel for Port {
         turns::sleep_ns(ns);
     }
 
+    /// Called on the sampler CPU: a reader that waits in `wait MS` has something to read. Without this function the
+    /// daemon polls.
+    fn wake_reader(&self) {
+        READERS.wake();
+    }
+}
+
+impl EventKernel for Port {
+    const WAIT_REASONS: &'static [&'static str] = Reason::NAMES;
+
     /// Called on the sampler CPU when it has found a lockup. It must not wait for a lock that the CPU may hold. Without
     /// this function the report is only in the profile.
     fn locked_up(&self, lockup: &Lockup<'_>) {
@@ -146,19 +158,13 @@ unsafe impl Kernel for Port {
         // SAFETY: the caller's promise.
         unsafe { paging::write_code(address, byte) }
     }
-
-    /// Called on the sampler CPU: a reader that waits in `wait MS` has something to read. Without this function the
-    /// daemon polls.
-    fn wake_reader(&self) {
-        READERS.wake();
-    }
 }
 
 /// Called once, on the boot CPU, as soon as there is memory and a calibrated clock. A wrong `tsc_hz` makes rate and
 /// times wrong. A wrong `text` truncates every stack. Without `anchors`, symbols of another build are not detected.
 pub fn init() {
     let text = paging::text_range();
-    let done = PROFILER.init(|| Setup {
+    let setup = || Setup {
         slots: &SLOTS[..cpu::count()],
         meta: memory::allocate_words(DEFAULT_RING_WORDS / 4),
         config: Config {
@@ -180,8 +186,8 @@ pub fn init() {
             anchors: anchors(),
             ..Config::new()
         },
-    });
-    if let Err(error) = done {
+    };
+    if let Err(error) = EVENTS.init(|| &EVENT_SLOTS, setup) {
         log!("kprof: nothing is sampled: {error}");
     }
     super::probes::register();

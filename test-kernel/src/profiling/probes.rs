@@ -4,7 +4,7 @@
 
 use kprof::{Breakpoint, ProbeMemory};
 
-use super::PROFILER;
+use super::EVENTS;
 use crate::cpu::entry::TrapFrame;
 use crate::log;
 
@@ -14,7 +14,7 @@ static PROBES: ProbeMemory<FUNCTIONS, 4096, 1024> = ProbeMemory::new();
 
 /// Called once.
 pub(super) fn register() {
-    if let Err(error) = PROFILER.register_probes(&PROBES) {
+    if let Err(error) = EVENTS.register_probes(&PROBES) {
         log!("kprof: there are no probes: {error}");
     }
 }
@@ -26,7 +26,7 @@ pub fn on_breakpoint(frame: &mut TrapFrame) -> bool {
     // SAFETY: the breakpoint's stub calls this with the registers of kernel code, interrupts off. It has moved the
     // hardware frame six words down, and restores the registers from `frame`.
     let is_probe =
-        unsafe { PROFILER.on_breakpoint(&mut at, || [frame.rdi, frame.rsi, frame.rdx, frame.rcx, frame.r8, frame.r9]) };
+        unsafe { EVENTS.on_breakpoint(&mut at, || [frame.rdi, frame.rsi, frame.rdx, frame.rcx, frame.r8, frame.r9]) };
     if is_probe {
         (frame.rip, frame.rsp) = (at.pc, at.sp);
     }

@@ -6,7 +6,7 @@
 
 use kprof::{Point, Unit};
 
-use super::port::PROFILER;
+use super::port::EVENTS;
 use crate::cpu::clock;
 
 /// Declares the point of each system call, and at first that of all others.
@@ -61,6 +61,6 @@ pub fn syscall_begins(number: u64) -> Begun {
 #[inline]
 pub fn syscall_ends(begun: Begun) {
     if let Some((point, begun_ns)) = begun {
-        PROFILER.hit(point, clock::now_ns().saturating_sub(begun_ns));
+        EVENTS.hit(point, clock::now_ns().saturating_sub(begun_ns));
     }
 }

@@ -8,37 +8,37 @@ pub use kprof::TaskTimes;
 
 use kprof::TaskState;
 
-use super::PROFILER;
+use super::EVENTS;
 use crate::wait::Doing;
 
 /// Called when a thread is made.
 #[inline]
 pub fn task_created(times: &TaskTimes) {
-    PROFILER.created(times);
+    EVENTS.created(times);
 }
 
 /// Called before the switch from one thread to another, which then does something else.
 #[inline]
 pub fn task_switched(from: &TaskTimes, to: &TaskTimes, becomes: Doing) {
-    PROFILER.switched(from, to, state(becomes));
+    EVENTS.switched(from, to, state(becomes));
 }
 
 /// Called after a switch, in the thread that runs again.
 #[inline]
 pub fn task_resumed(times: &TaskTimes) {
-    PROFILER.resumed(times);
+    EVENTS.resumed(times);
 }
 
 /// Called when a thread is put into the queue of those that are ready.
 #[inline]
 pub fn task_woken(times: &TaskTimes) {
-    PROFILER.woken(times);
+    EVENTS.woken(times);
 }
 
 /// Called before a thread ends or becomes another task, and for each thread when the times are asked for.
 #[inline]
 pub fn task_times(task: u64, times: &TaskTimes, doing: Doing) {
-    PROFILER.task_times(task, times, state(doing));
+    EVENTS.task_times(task, times, state(doing));
 }
 
 /// The same for kprof.

@@ -25,7 +25,7 @@ pub const FRAMES: usize = 16;
 /// Measures `rounds` hits in each state.
 pub fn measure(rounds: u64) {
     // The first hit lists the point.
-    profiling::PROFILER.hit(&MEASURED, 1);
+    profiling::EVENTS.hit(&MEASURED, 1);
     set("measured.hit", "record");
     below(0, 1, hit);
     let found = frames(|_| true).unwrap_or(0);
@@ -99,18 +99,18 @@ pub fn below(frames: usize, weight: u64, measured: fn(u64) -> u64) -> u64 {
 /// The instructions of a hit.
 #[inline(never)]
 pub fn hit(weight: u64) -> u64 {
-    spent(|| profiling::PROFILER.hit(&MEASURED, weight))
+    spent(|| profiling::EVENTS.hit(&MEASURED, weight))
 }
 
 /// The instructions of the four calls for a thread that blocks, is woken, runs again.
 #[inline(never)]
 pub fn time_off_cpu(_: u64) -> u64 {
-    let ([one, other], profiler) = (&THREADS, &profiling::PROFILER);
+    let ([one, other], events) = (&THREADS, &profiling::EVENTS);
     spent(|| {
-        profiler.switched(one, other, TaskState::Blocked(0));
-        profiler.woken(one);
-        profiler.switched(other, one, TaskState::Preempted);
-        profiler.resumed(one);
+        events.switched(one, other, TaskState::Blocked(0));
+        events.woken(one);
+        events.switched(other, one, TaskState::Preempted);
+        events.resumed(one);
     })
 }
 

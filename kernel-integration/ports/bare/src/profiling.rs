@@ -84,7 +84,7 @@ fn init(cpus: usize) {
     let config = Config { trigger, sampler_cpu, tsc_hz, clock, text, load, anchors, running, ..Config::new() };
     // SAFETY: this function runs once, and no other code can access this static.
     let meta = unsafe { (&raw mut META).as_mut() }.unwrap();
-    tell(PROFILER.init(|| Setup { slots: &SLOTS[..cpus], meta, config }));
+    tell(more::init(|| Setup { slots: &SLOTS[..cpus], meta, config }));
     TIMER.call_once(|| Timer::take(APIC, TIMER_VECTOR, timer_hz, clock.into()));
     PROFILER.task_name(1, "kmain");
     CPUS.call_once(|| cpus);

@@ -4,9 +4,9 @@
 //! reset when they are taken. Runs in: ordinary code and interrupts, never an NMI. Bounded: between two takes, a CPU
 //! has separate counts for [`TASKS`] tasks; all other tasks share one count.
 
+use crate::events::kernel::Event;
 use crate::format::counter::Counter;
 use crate::format::record::{EVENT_NAMES, OTHER_TASKS};
-use crate::kernel::Event;
 use crate::parts;
 use crate::sync::{AtomicU64, Ordering};
 use core::sync::atomic::AtomicBool;
@@ -17,7 +17,7 @@ const TASKS: usize = 31;
 const ENTRIES: usize = if parts::EVENTS { TASKS + 1 } else { 0 };
 
 /// One CPU's counts.
-pub(crate) struct Events {
+pub(crate) struct TaskCounts {
     totals: [AtomicU64; EVENT_NAMES.len()],
     /// The last entry is shared by all tasks that found no free entry.
     tasks: [Counts; ENTRIES],
@@ -32,7 +32,7 @@ struct Counts {
     events: [AtomicU64; EVENT_NAMES.len()],
 }
 
-impl Events {
+impl TaskCounts {
     pub(crate) const fn new() -> Self {
         Self {
             totals: [const { AtomicU64::new(0) }; EVENT_NAMES.len()],
@@ -99,7 +99,7 @@ impl Counts {
 mod tests {
     use super::*;
 
-    fn taken(events: &Events) -> Vec<(u64, [u64; 3])> {
+    fn taken(events: &TaskCounts) -> Vec<(u64, [u64; 3])> {
         let mut all = Vec::new();
         events.take(|task, counts| {
             all.push((task, counts));
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn each_task_has_its_counts_and_they_are_taken_once() {
-        let events = Events::new();
+        let events = TaskCounts::new();
         for (event, task) in [(Event::ContextSwitch, 7), (Event::PageFault, 9), (Event::PageFault, 7)] {
             events.add(event, Some(task));
         }
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn tasks_without_a_place_share_one_and_places_are_used_again() {
-        let events = Events::new();
+        let events = TaskCounts::new();
         (0..100).for_each(|task| events.add(Event::Interrupt, Some(task)));
         let first = taken(&events);
         assert_eq!(first.len(), TASKS + 1);
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_written_is_kept() {
-        let events = Events::new();
+        let events = TaskCounts::new();
         events.add(Event::PageFault, Some(7));
         events.take(|_, _| false);
         events.add(Event::PageFault, Some(7));
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn nothing_is_lost_or_given_to_another_task_while_it_is_taken() {
         const ROUNDS: u64 = if cfg!(miri) { 50 } else { 20_000 };
-        let (events, done) = (Events::new(), AtomicU64::new(0));
+        let (events, done) = (TaskCounts::new(), AtomicU64::new(0));
         let mut all = std::collections::HashMap::<u64, u64>::new();
         std::thread::scope(|scope| {
             // Tasks that run only once. The number of events of each follows from its task number.

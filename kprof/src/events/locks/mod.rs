@@ -25,10 +25,11 @@ pub(crate) mod waits_for;
 
 use crate::arch::{keep_frame, timestamp};
 use crate::clock::ticks_to_ns;
+use crate::events::api::Events;
 use crate::events::points::{FAILED, HOLD, POINTS, Point, WAIT};
 use crate::events::points::{handle, own_frame};
 use crate::events::profiled::Profiled;
-use crate::state::{Instance, Shared};
+use crate::events::state::State;
 use core::marker::PhantomData;
 use waited::Waited;
 use waits_for::{Entered, Holder};
@@ -48,8 +49,8 @@ impl<R, K: Profiled, const NAMES_HOLDER: bool> RawLock<R, K, NAMES_HOLDER> {
         Self { inner, holder: Holder::new(), waited: Waited::new(), kernel: PhantomData }
     }
 
-    fn instance() -> &'static Instance<K> {
-        &K::profiler().instance
+    fn events() -> &'static Events<K> {
+        K::events()
     }
 
     /// Takes the lock, at once or after a wait.
@@ -108,26 +109,26 @@ impl<R, K: Profiled, const NAMES_HOLDER: bool> RawLock<R, K, NAMES_HOLDER> {
     #[cold]
     #[inline(never)]
     fn wait(&self, lock: impl FnOnce(&R) -> bool, is_locked: impl FnOnce(&R) -> bool) -> bool {
-        let instance = Self::instance();
+        let events = Self::events();
         let here = 0_u8;
         let _entered = self.enter((&raw const here).addr());
-        if !are_listed(&instance.shared) || ALL.iter().all(|point| !point.is_on()) {
+        if !are_listed(&events.state) || ALL.iter().all(|point| !point.is_on()) {
             return lock(&self.inner);
         }
-        let begun = now_ns(instance);
+        let begun = now_ns(events);
         let others = self.waited.begin(begun);
         let is_taken = lock(&self.inner);
         // If the thread has moved to a CPU whose clock is behind, the end would be before the begin.
-        let ended = self.waited.end(now_ns(instance).max(begun));
+        let ended = self.waited.end(now_ns(events).max(begun));
         let (ns, address) = (ended - begun, self.address());
-        handle(instance, &WAIT, ns, &[address, others], WAIT.state_word(), own_frame());
+        handle(events, &WAIT, ns, &[address, others], WAIT.state_word(), own_frame());
         if !is_taken {
-            handle(instance, &FAILED, ns, &[address], FAILED.state_word(), own_frame());
+            handle(events, &FAILED, ns, &[address], FAILED.state_word(), own_frame());
             // Nobody holds the lock, so no release will charge the rest.
             if !is_locked(&self.inner)
                 && let Some(ns) = self.waited.take_rest()
             {
-                handle(instance, &HOLD, ns, &[address, 0], HOLD.state_word(), own_frame());
+                handle(events, &HOLD, ns, &[address, 0], HOLD.state_word(), own_frame());
             }
         }
         is_taken
@@ -137,9 +138,9 @@ impl<R, K: Profiled, const NAMES_HOLDER: bool> RawLock<R, K, NAMES_HOLDER> {
     #[cold]
     #[inline(never)]
     fn fail(&self) {
-        let instance = Self::instance();
-        if FAILED.is_on() && are_listed(&instance.shared) {
-            handle(instance, &FAILED, 0, &[self.address()], FAILED.state_word(), own_frame());
+        let events = Self::events();
+        if FAILED.is_on() && are_listed(&events.state) {
+            handle(events, &FAILED, 0, &[self.address()], FAILED.state_word(), own_frame());
         }
     }
 
@@ -147,12 +148,12 @@ impl<R, K: Profiled, const NAMES_HOLDER: bool> RawLock<R, K, NAMES_HOLDER> {
     #[cold]
     #[inline(never)]
     fn release(&self, unlock: impl FnOnce(&R)) {
-        let (instance, address) = (Self::instance(), self.address());
-        let charge = self.waited.charge(now_ns(instance));
+        let (events, address) = (Self::events(), self.address());
+        let charge = self.waited.charge(now_ns(events));
         unlock(&self.inner);
         // From here on the memory of the lock may be used for something else.
         if let Some(charge) = charge {
-            handle(instance, &HOLD, charge.ns, &[address, charge.waiters], HOLD.state_word(), own_frame());
+            handle(events, &HOLD, charge.ns, &[address, charge.waiters], HOLD.state_word(), own_frame());
         }
     }
 
@@ -161,17 +162,17 @@ impl<R, K: Profiled, const NAMES_HOLDER: bool> RawLock<R, K, NAMES_HOLDER> {
         if !NAMES_HOLDER {
             return None;
         }
-        let Instance { kernel, shared } = Self::instance();
+        let events = Self::events();
         // Before `init` there is no slot.
-        let slot = shared.slots().get(kernel.cpu())?;
-        Some(slot.waits_for.begin(wait, kernel.task().id, &self.holder))
+        let slot = events.state.slot(events.kernel().cpu())?;
+        Some(slot.waits_for.begin(wait, events.kernel().task().id, &self.holder))
     }
 
     /// Notes who has taken the lock.
     #[inline(always)]
     fn took(&self) {
         if NAMES_HOLDER {
-            self.holder.note(Self::instance().kernel.cpu());
+            self.holder.note(Self::events().kernel().cpu());
         }
     }
 
@@ -210,20 +211,20 @@ impl<R, K: Profiled, const NAMES_HOLDER: bool> RawLock<R, K, NAMES_HOLDER> {
 static ALL: [&Point; 3] = [&WAIT, &HOLD, &FAILED];
 
 /// Whether the points are in the list. The first call after `init` puts them there.
-fn are_listed(shared: &Shared) -> bool {
+fn are_listed(state: &State) -> bool {
     if ALL.iter().any(|point| point.is_unlisted()) {
-        if shared.config().is_none() {
+        if state.config().is_none() {
             return false;
         }
         for point in ALL {
             POINTS.list(point);
-            shared.tell_point(point);
+            state.tell_point(point);
         }
     }
     true
 }
 
 /// Nanoseconds: sums of their differences are exact, while rounded differences would not add up.
-fn now_ns<K: Profiled>(instance: &'static Instance<K>) -> u64 {
-    ticks_to_ns(timestamp::read(), instance.shared.tsc_hz())
+fn now_ns<K: Profiled>(events: &'static Events<K>) -> u64 {
+    ticks_to_ns(timestamp::read(), events.state.tsc_hz())
 }

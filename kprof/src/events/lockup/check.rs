@@ -1,8 +1,8 @@
 //! Checks every CPU before each tick, and reports those that are locked up.
 //!
 //! In: what the handlers publish in any case: counters, and the records in the rings. Out: calls of
-//! [`Kernel::locked_up`], and records in the meta stream. Runs in: the sampler CPU, ordinary code. It only reads; no
-//! other CPU executes an instruction for it. A record that is overwritten while it is read is discarded.
+//! [`EventKernel::locked_up`], and records in the meta stream. Runs in: the sampler CPU, ordinary code. It only reads;
+//! no other CPU executes an instruction for it. A record that is overwritten while it is read is discarded.
 //!
 //! What a tick without a record tells: user code and the idle task are counted as filtered before the ring is used. So
 //! if both are filtered, a tick that is lost because the ring is full has found kernel code; that it was code of the
@@ -17,13 +17,15 @@ use super::report::Report;
 use super::watch::{Counters, Found, Sample, Shown, Watch};
 use crate::arch::timestamp;
 use crate::config::Trigger;
+use crate::events::api::Events;
+use crate::events::kernel::EventKernel;
+use crate::events::slot::EventSlot;
 use crate::format::counter::Counter;
 use crate::format::marker::{Facts, Marker};
 use crate::format::record::{Kind, SAMPLE_HEADER_WORDS};
-use crate::kernel::Kernel;
 use crate::patience::Patience;
+use crate::state::Shared;
 use crate::state::slot::CpuSlot;
-use crate::state::{Instance, Shared};
 use core::sync::atomic::Ordering;
 
 /// How long to wait for the meta stream's lock, which a CPU that is locked up may hold, in microseconds.
@@ -32,28 +34,35 @@ const META_WAIT_US: u64 = 1000;
 const WORDS: usize = SAMPLE_HEADER_WORDS + 8;
 
 /// Checks every CPU. `is_first`: no tick was sent since sampling was stopped.
-pub(crate) fn check<K: Kernel>(instance: &Instance<K>, me: usize, is_first: bool) {
-    let (kernel, shared) = (&instance.kernel, &instance.shared);
+pub(crate) fn check<K: EventKernel>(events: &Events<K>, me: usize, is_first: bool) {
+    let (state, shared) = (&events.state, events.state.shared);
     let ms = u64::from(shared.live.lockup_ms());
-    let was_on = shared.is_watching.swap(ms > 0, Ordering::Relaxed) && !is_first;
+    let was_on = state.is_watching.swap(ms > 0, Ordering::Relaxed) && !is_first;
     if ms == 0 {
         return;
     }
     let (now, threshold) = (timestamp::read(), ms.saturating_mul(shared.tsc_hz() / 1000).max(4));
     for (cpu, slot) in shared.slots().iter().enumerate().filter(|(cpu, _)| *cpu != me) {
-        let Some(mut found) = look_at(shared, slot, (now, threshold), was_on) else { continue };
-        found.holder = holder(slot, found.task);
-        let report = Report { shared, cpu, found };
+        let Some(own) = state.slot(cpu) else { continue };
+        let Some(mut found) = look_at(shared, slot, own, (now, threshold), was_on) else { continue };
+        found.holder = holder(own, found.task);
+        let report = Report { state, cpu, found };
         // First the report that needs no lock.
-        kernel.locked_up(&Lockup { report: &report });
+        events.kernel().locked_up(&Lockup { report: &report });
         write(&report);
     }
 }
 
 /// Looks at one CPU; returns what was found if it is locked up.
-fn look_at(shared: &Shared, slot: &CpuSlot, (now, threshold): (u64, u64), was_on: bool) -> Option<Found> {
-    let mut watch = slot.sampler.watch.lock();
-    let counters = counters(slot);
+fn look_at(
+    shared: &Shared,
+    slot: &CpuSlot,
+    own: &EventSlot,
+    (now, threshold): (u64, u64),
+    was_on: bool,
+) -> Option<Found> {
+    let mut watch = own.watch.lock();
+    let counters = counters(slot, own);
     if !was_on || !slot.takes_ticks() {
         watch.restart(now, counters, slot.ring.head());
         return None;
@@ -68,7 +77,7 @@ fn look_at(shared: &Shared, slot: &CpuSlot, (now, threshold): (u64, u64), was_on
 }
 
 /// The lock that the task waits for on this CPU, and the CPU on which it was taken, if that is known.
-fn holder(slot: &CpuSlot, task: u64) -> Option<(u64, u64)> {
+fn holder(slot: &EventSlot, task: u64) -> Option<(u64, u64)> {
     #[cfg(feature = "locks")]
     return slot.waits_for.read().filter(|waiting| waiting.task == task).map(|waiting| (waiting.lock, waiting.holder));
     #[cfg(not(feature = "locks"))]
@@ -118,9 +127,9 @@ fn sample(words: &[u64]) -> Sample {
 }
 
 /// The counters of a CPU now.
-fn counters(slot: &CpuSlot) -> Counters {
+fn counters(slot: &CpuSlot, own: &EventSlot) -> Counters {
     let (counters, mut switches, mut interrupts) = (&slot.handler.counters, 0, 0);
-    for (counter, total) in slot.events.totals() {
+    for (counter, total) in own.by_task.totals() {
         match counter {
             Counter::ContextSwitches => switches = total,
             Counter::Interrupts => interrupts = total,
@@ -154,7 +163,7 @@ fn shown(shared: &Shared, (before, now): (&Counters, &Counters), pending: u64, t
 
 /// Writes the records into the meta stream.
 fn write(report: &Report<'_>) {
-    let (shared, tsc) = (report.shared, report.found.tsc);
+    let (shared, tsc) = (report.state.shared, report.found.tsc);
     let patience = || Patience::us(META_WAIT_US, shared.tsc_hz());
     let values = [report.found.task, report.cpu as u64, report.found.from];
     shared.meta.put_patiently(tsc, Kind::Lockup, values, &report.text(), patience());

@@ -18,7 +18,7 @@ pub(super) fn export(report: &Report<'_>, out: &mut dyn Write) -> fmt::Result {
     if !parts::EXPORT {
         return writeln!(out, "kprof: no report: {}", ExportError::NotCompiledIn(name::EXPORT));
     }
-    let (shared, found) = (report.shared, &report.found);
+    let (shared, found) = (report.state.shared, &report.found);
     let mut lines = lines(shared, out);
     if shared.export_sequence.load(Ordering::Relaxed) == 0 {
         export_header(shared, &mut lines)?;

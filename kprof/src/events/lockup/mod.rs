@@ -1,7 +1,7 @@
 //! The witness: the sampler CPU, which still runs when other CPUs are stuck, reports them.
 //!
 //! In: a lockup that the sampler has found. Out: [`Lockup`], which a kernel prints or exports in
-//! [`crate::Kernel::locked_up`]. Runs in: the sampler CPU, ordinary code. `check` finds lockups; with the feature
+//! [`crate::EventKernel::locked_up`]. Runs in: the sampler CPU, ordinary code. `check` finds lockups; with the feature
 //! `profiling` off there is none, and the type has no value.
 
 #[cfg(feature = "profiling")]
@@ -24,7 +24,7 @@ use crate::format::lockup::Reason;
 pub(crate) use check::check;
 use core::fmt;
 
-/// A CPU that is locked up, for [`crate::Kernel::locked_up`]. It prints itself as one sentence.
+/// A CPU that is locked up, for [`crate::EventKernel::locked_up`]. It prints itself as one sentence.
 pub struct Lockup<'a> {
     #[cfg(feature = "profiling")]
     report: &'a Report<'a>,

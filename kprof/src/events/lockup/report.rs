@@ -8,9 +8,9 @@
 //! [`Kind::LockupStack`]: crate::format::record::Kind::LockupStack
 
 use super::watch::Found;
+use crate::events::state::State;
 use crate::format::lockup::{AT_PREFIX, HOLDER_PREFIX, LockupCounter};
 use crate::format::record::SAMPLE_HEADER_WORDS;
-use crate::state::Shared;
 use crate::state::meta::MAX_TEXT;
 use core::fmt::Write as _;
 
@@ -22,7 +22,7 @@ const STACK_WORDS: usize = 32;
 
 /// A lockup of one CPU.
 pub(crate) struct Report<'a> {
-    pub(crate) shared: &'a Shared,
+    pub(crate) state: &'a State,
     pub(crate) cpu: usize,
     pub(crate) found: Found,
 }
@@ -38,7 +38,7 @@ impl Report<'_> {
     /// For how many milliseconds the CPU is locked up.
     pub(crate) fn ms(&self) -> u64 {
         let ticks = self.found.tsc.saturating_sub(self.found.from);
-        u64::try_from(u128::from(ticks) * 1000 / u128::from(self.shared.tsc_hz().max(1))).unwrap_or(u64::MAX)
+        u64::try_from(u128::from(ticks) * 1000 / u128::from(self.state.tsc_hz().max(1))).unwrap_or(u64::MAX)
     }
 
     /// The text of the lockup's own record.
@@ -60,8 +60,8 @@ impl Report<'_> {
 
     /// The newest stack of each CPU that has one.
     pub(crate) fn stacks(&self) -> impl Iterator<Item = Stack> {
-        self.shared.slots().iter().enumerate().filter_map(|(cpu, slot)| {
-            let newest = slot.sampler.watch.lock().newest?;
+        self.state.shared.slots().iter().enumerate().filter_map(|(cpu, slot)| {
+            let newest = self.state.slot(cpu)?.watch.lock().newest?;
             const WORDS: usize = SAMPLE_HEADER_WORDS + STACK_WORDS;
             let (words, length) = slot.ring.get()?.first_words::<WORDS>(newest).ok()??;
             let mut text = Text::new();

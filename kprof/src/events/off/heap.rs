@@ -3,20 +3,20 @@
 //! In: the calls of the allocator. Out: the same calls of the inner allocator. Runs in: wherever the kernel allocates.
 
 use crate::errors::RegisterError;
-use crate::kernel::Kernel;
-use crate::profiler::Profiler;
+use crate::events::api::Events;
+use crate::events::kernel::EventKernel;
 use core::alloc::{GlobalAlloc, Layout};
 use core::marker::PhantomData;
 
 /// A kernel's global allocator; the inner one alone.
-pub struct Alloc<A, K: Kernel> {
+pub struct Alloc<A, K: EventKernel> {
     inner: A,
     kernel: PhantomData<fn() -> K>,
 }
 
-impl<A, K: Kernel> Alloc<A, K> {
+impl<A, K: EventKernel> Alloc<A, K> {
     /// Makes an allocator, for a `static` with `#[global_allocator]`.
-    pub const fn new(inner: A, _: &'static Profiler<K>) -> Self {
+    pub const fn new(inner: A, _: &'static Events<K>) -> Self {
         Self { inner, kernel: PhantomData }
     }
 
@@ -38,7 +38,7 @@ impl<A, K: Kernel> Alloc<A, K> {
 
 // SAFETY: every call is passed on to the inner allocator, which fulfils the contract, with the same arguments, and its
 // result is returned.
-unsafe impl<A: GlobalAlloc, K: Kernel> GlobalAlloc for Alloc<A, K> {
+unsafe impl<A: GlobalAlloc, K: EventKernel> GlobalAlloc for Alloc<A, K> {
     #[inline(always)]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: passed on to the caller.

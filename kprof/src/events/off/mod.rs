@@ -10,5 +10,7 @@ pub(crate) mod locks;
 pub(crate) mod points;
 #[cfg(not(all(feature = "profiling", feature = "probes")))]
 pub(crate) mod probes;
+#[cfg(not(feature = "profiling"))]
+pub(crate) mod slot;
 #[cfg(not(all(feature = "profiling", feature = "points")))]
 pub(crate) mod waiting;

@@ -16,9 +16,9 @@ use super::counts::PointCounts;
 use super::point::{Point, Role};
 use super::samples::{AllocSample, Freed, Samples};
 use crate::errors::RegisterError;
+use crate::events::slot::EventSlot;
 use crate::format::memory;
 use crate::format::point::{PointState, Unit};
-use crate::state::slot::CpuSlot;
 use core::num::NonZeroU64;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
@@ -48,7 +48,7 @@ pub(crate) struct Heap {
     next_number: AtomicU64,
     pub(crate) samples: Samples,
     /// The CPUs that count.
-    slots: spin::Once<&'static [CpuSlot]>,
+    slots: spin::Once<&'static [EventSlot]>,
 }
 
 /// A point of the heap, and where each CPU counts its hits.
@@ -189,7 +189,7 @@ impl Heap {
         // or its next allocation draws again.
         fence(Ordering::SeqCst);
         let slots = self.slots.get().copied().unwrap_or(&[]);
-        let places = slots.iter().filter_map(|slot| slot.sampler.points.get(self.allocs.point.offset()));
+        let places = slots.iter().filter_map(|slot| slot.points.get(self.allocs.point.offset()));
         places.for_each(|place| place.asked.countdown.store(DRAW, Ordering::Relaxed));
     }
 
@@ -232,7 +232,7 @@ impl Registered {
         &self,
         heap: &'static Heap,
         samples: &'static [AllocSample],
-        slots: &'static [CpuSlot],
+        slots: &'static [EventSlot],
     ) -> Result<(), RegisterError> {
         if !Samples::is_usable(samples) {
             return Err(RegisterError::HeapPlaces(samples.len()));

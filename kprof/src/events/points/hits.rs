@@ -9,18 +9,19 @@
 #[cfg(feature = "records")]
 use crate::arch::own_frame;
 use crate::errors::RegisterError;
+use crate::events::api::Events;
+use crate::events::kernel::EventKernel;
 #[cfg(feature = "heap")]
 use crate::events::points::{HEAP, Role};
 use crate::events::points::{Offset, POINTS, Point, PointCounts, Taken, UNLISTED, WAITS};
+use crate::events::state::State;
 use crate::format::point::{BUCKET_PREFIX, PointCounter, PointPart, PointState, Points};
 use crate::format::record::{Kind, NO_CPU};
 use crate::format::waiting::part_names;
-use crate::kernel::Kernel;
 use crate::parts;
 use crate::patience::Patience;
 use crate::state::meta::MAX_TEXT;
 use crate::state::stream::OWNER_WAIT_US;
-use crate::state::{Instance, Shared};
 #[cfg(feature = "records")]
 use crate::unwind::Direct;
 use core::fmt::Write;
@@ -36,30 +37,30 @@ const MAX_COUNTER: usize = 34;
 /// Handles a hit of a point that is on, or that is hit for the first time. Inlined, because a call would cost a fifth
 /// of it.
 #[inline(always)]
-pub(crate) fn hit<K: Kernel, const N: usize>(
-    instance: &'static Instance<K>,
+pub(crate) fn hit<K: EventKernel, const N: usize>(
+    events: &'static Events<K>,
     point: &'static Point,
     weight: u64,
     arguments: &[u64; N],
 ) {
-    match place(instance, point.counted()) {
+    match place(events, point.counted()) {
         Some(place) => place.count(weight),
-        None => rare_hit(instance, point, weight, arguments),
+        None => rare_hit(events, point, weight, arguments),
     }
 }
 
 /// Where this CPU counts the hits of the point with this offset.
 #[inline(always)]
-pub(crate) fn place<K: Kernel>(instance: &Instance<K>, offset: Offset) -> Option<&'static PointCounts> {
-    instance.shared.ready.slot(instance.kernel.cpu())?.sampler.points.get(offset)
+pub(crate) fn place<K: EventKernel>(events: &Events<K>, offset: Offset) -> Option<&'static PointCounts> {
+    events.state.slot(events.kernel().cpu())?.points.get(offset)
 }
 
 /// Handles the first hit of a point, hits that may get a record, and hits for which there is no memory. It is a
 /// function of its own, so that the walk can begin at its frame.
 #[cold]
 #[inline(never)]
-fn rare_hit<K: Kernel, const N: usize>(
-    instance: &'static Instance<K>,
+fn rare_hit<K: EventKernel, const N: usize>(
+    events: &'static Events<K>,
     point: &'static Point,
     weight: u64,
     arguments: &[u64; N],
@@ -67,10 +68,10 @@ fn rare_hit<K: Kernel, const N: usize>(
     let mut state = point.state_word();
     if state == UNLISTED {
         POINTS.list(point);
-        instance.shared.tell_point(point);
+        events.state.tell_point(point);
         state = point.state_word();
     }
-    handle(instance, point, weight, arguments, state, own_frame());
+    handle(events, point, weight, arguments, state, own_frame());
 }
 
 /// The frame pointer of the function that this is inlined into, if records need it.
@@ -86,8 +87,8 @@ pub(crate) fn own_frame() -> u64 {
 /// has called.
 #[inline(always)]
 #[cfg_attr(not(feature = "records"), allow(unused_variables))]
-pub(crate) fn handle<K: Kernel, A: AsRef<[u64]> + ?Sized>(
-    instance: &'static Instance<K>,
+pub(crate) fn handle<K: EventKernel, A: AsRef<[u64]> + ?Sized>(
+    events: &'static Events<K>,
     point: &'static Point,
     weight: u64,
     arguments: &A,
@@ -96,13 +97,13 @@ pub(crate) fn handle<K: Kernel, A: AsRef<[u64]> + ?Sized>(
 ) {
     match state {
         OFF => {}
-        COUNT => match place(instance, point.offset()) {
+        COUNT => match place(events, point.offset()) {
             Some(place) => place.count(weight),
             None => point.lose(weight),
         },
         #[cfg(feature = "records")]
         _ => {
-            instance.record(point, weight, arguments, state, frame, Direct);
+            events.record(point, weight, arguments, state, frame, Direct);
         }
         // Not without the cargo feature `records`.
         #[cfg(not(feature = "records"))]
@@ -133,13 +134,13 @@ fn parts_of(point: &Point, reasons: &[&str]) -> heapless::String<MAX_TEXT> {
 
 /// Gives a CPU the memory for its counts.
 pub(crate) fn register(
-    shared: &'static Shared,
+    state: &'static State,
     cpu: usize,
     memory: impl FnOnce() -> &'static [PointCounts],
 ) -> Result<(), RegisterError> {
-    let slot = shared.slots().get(cpu).ok_or(RegisterError::NoSlot(cpu))?;
+    let slot = state.slots().get(cpu).ok_or(RegisterError::NoSlot(cpu))?;
     // No lock: `memory` is the kernel's, and may take its time.
-    let Some(installing) = slot.sampler.points.begin() else { return Err(RegisterError::Twice(cpu)) };
+    let Some(installing) = slot.points.begin() else { return Err(RegisterError::Twice(cpu)) };
     let memory = memory();
     let taken = memory.iter().take_while(|place| place.take_memory()).count();
     if taken < memory.len() {
@@ -148,16 +149,16 @@ pub(crate) fn register(
     }
     installing.set(memory);
     #[cfg(feature = "heap")]
-    shared.give_heap_places();
+    state.give_heap_places();
     Ok(())
 }
 
-impl Shared {
+impl State {
     /// Tells the heap where each CPU counts.
     #[cfg(feature = "heap")]
     pub(crate) fn give_heap_places(&self) {
         for (cpu, slot) in self.slots().iter().enumerate() {
-            HEAP.give_places(cpu, |point| slot.sampler.points.get(point.offset()));
+            HEAP.give_places(cpu, |point| slot.points.get(point.offset()));
         }
     }
 
@@ -173,7 +174,7 @@ impl Shared {
         #[cfg(feature = "heap")]
         HEAP.lose_homeless();
         // Records that are replaced by those below add to it, too.
-        self.meta.kept.store(0, Ordering::Relaxed);
+        self.meta().kept.store(0, Ordering::Relaxed);
         let mut kept = 0;
         for point in POINTS.iter() {
             if point.is_untold.load(Ordering::Relaxed) {
@@ -181,7 +182,7 @@ impl Shared {
             }
             let offset = point.offset();
             for (cpu, slot) in self.slots().iter().enumerate() {
-                let Some(place) = slot.sampler.points.get(offset) else { continue };
+                let Some(place) = slot.points.get(offset) else { continue };
                 let mut taken = take(point, place);
                 while !taken.is_empty() && self.write_account(point, offset.number(), cpu as u64, &mut taken) {}
                 kept += u64::from(!taken.is_empty());
@@ -194,7 +195,7 @@ impl Shared {
                 kept += 1;
             }
         }
-        self.meta.kept.fetch_add(kept, Ordering::Relaxed);
+        self.meta().kept.fetch_add(kept, Ordering::Relaxed);
     }
 
     /// Says at its first hit that the point exists. A hit must not wait, so if the meta stream is in use, the next
@@ -202,14 +203,14 @@ impl Shared {
     pub(crate) fn tell_point(&self, point: &Point) {
         // Before `init` there is no stream, and a claim repeats all points.
         let is_told =
-            self.slots().is_empty() || self.write_point(point, |kind, id, text| self.meta.put(kind, id, text));
+            self.slots().is_empty() || self.write_point(point, |kind, id, text| self.meta().put(kind, id, text));
         point.is_untold.store(!is_told, Ordering::Relaxed);
     }
 
     /// Writes a record that the point exists, with its unit, name and state.
     pub(crate) fn note_point(&self, point: &Point) {
         self.write_point(point, |kind, id, text| {
-            self.meta.put_or_lose(kind, id, text);
+            self.meta().put_or_lose(kind, id, text);
             true
         });
     }
@@ -280,7 +281,7 @@ impl Shared {
             let _ = write!(text, " {name}={count}");
         }
         let weight = core::mem::take(&mut rest.weight);
-        let is_written = self.meta.put(Kind::PointAccount, [id as u64, cpu, weight], &text);
+        let is_written = self.meta().put(Kind::PointAccount, [id as u64, cpu, weight], &text);
         if is_written {
             *taken = rest;
         }

@@ -28,7 +28,7 @@ pub use counts::PointCounts;
 pub(crate) use counts::Taken;
 #[cfg(feature = "heap")]
 pub(crate) use heap::{HEAP, Heap};
-#[cfg_attr(not(feature = "points"), allow(unused_imports))]
+#[cfg_attr(not(all(feature = "points", feature = "heap")), allow(unused_imports))]
 pub(crate) use hits::{handle, hit, own_frame, place, register};
 pub(crate) use list::{POINTS, Wanted};
 #[cfg(feature = "locks")]

@@ -17,7 +17,7 @@ const OFF: u64 = PointState::Off.encode();
 pub(crate) const UNLISTED: u64 = u64::MAX;
 
 /// A place in the kernel whose hits are counted: make it in a `static`, and call
-/// [`Profiler::hit`](crate::Profiler::hit) there.
+/// [`Events::hit`](crate::Events::hit) there.
 ///
 /// The profiler knows of a point from its first hit on. A choice for its name that was made before (`event NAME count`)
 /// is in force from that hit on. If a program has several profilers, they share the list of points and their states,

@@ -10,25 +10,25 @@ use super::asked::Registers;
 use super::places::{self, Instruction, Place};
 use super::{CallSet, Memory, Probe, calls};
 use crate::arch::timestamp;
+use crate::events::api::Events;
+use crate::events::kernel::{Breakpoint, EventKernel};
 use crate::events::points;
 use crate::events::points::Point;
+use crate::events::slot::EventSlot;
 use crate::format::event::MAX_ARGUMENTS;
-use crate::kernel::{Breakpoint, Kernel};
-use crate::state::Instance;
-use crate::state::slot::CpuSlot;
 use core::sync::atomic::{Ordering, fence};
 
 /// Handles a breakpoint exception in kernel code. `false`, with nothing changed, if it is not of a probe.
 ///
 /// # Safety
-/// As [`crate::Profiler::on_breakpoint`].
+/// As [`crate::Events::on_breakpoint`].
 #[inline(always)]
-pub(crate) unsafe fn on_breakpoint<K: Kernel>(
-    instance: &'static Instance<K>,
+pub(crate) unsafe fn on_breakpoint<K: EventKernel>(
+    events: &'static Events<K>,
     at: &mut Breakpoint,
     registers: impl FnOnce() -> Registers,
 ) -> bool {
-    let Some(installed) = instance.shared.probes.memory.get() else { return false };
+    let Some(installed) = events.state.probes.memory.get() else { return false };
     let Some(place) = places::find(installed.memory.places, at.pc.wrapping_sub(1)) else { return false };
     let instruction = place.instruction();
     // SAFETY: by the caller's promise the stack pointer is that of the interrupted kernel code. At each of the three
@@ -39,9 +39,9 @@ pub(crate) unsafe fn on_breakpoint<K: Kernel>(
     if let Some(probe) = installed.memory.probe_of(owner) {
         let calls = installed.memory.calls;
         // Interrupts are off, so only code that is called from here finds the flag set.
-        match instance.shared.ready.slot(instance.kernel.cpu()) {
+        match events.state.slot(events.kernel().cpu()) {
             Some(slot) if !slot.in_probe.swap(true, Ordering::Relaxed) => {
-                let hit = Hit { instance, memory: &installed.memory, place, probe, owner, now: timestamp::read(), at };
+                let hit = Hit { events, memory: &installed.memory, place, probe, owner, now: timestamp::read(), at };
                 hit.count(slot, instruction, registers);
                 slot.in_probe.store(false, Ordering::Relaxed);
             }
@@ -74,10 +74,10 @@ fn lose(calls: &'static [CallSet], probe: &Probe, owner: u64, instruction: Instr
     }
 }
 
-/// Counts a call that may get a record. There is one for each type of arguments: see [`Instance::record`].
+/// Counts a call that may get a record. There is one for each type of arguments: see [`Events::record`].
 #[inline(never)]
-fn record<K: Kernel, A: AsRef<[u64]> + ?Sized>(
-    instance: &'static Instance<K>,
+fn record<K: EventKernel, A: AsRef<[u64]> + ?Sized>(
+    events: &'static Events<K>,
     point: &'static Point,
     weight: u64,
     at: &Breakpoint,
@@ -90,13 +90,13 @@ fn record<K: Kernel, A: AsRef<[u64]> + ?Sized>(
     let mut frames = [0, at.pc, at.fp, return_address];
     frames[0] = (&raw const frames[2]).expose_provenance() as u64;
     let frame = (&raw const frames).expose_provenance() as u64;
-    points::handle(instance, point, weight, arguments, point.state_word(), frame);
+    points::handle(events, point, weight, arguments, point.state_word(), frame);
     core::hint::black_box(&frames);
 }
 
 /// A hit of a probe.
-struct Hit<'a, K: Kernel> {
-    instance: &'static Instance<K>,
+struct Hit<'a, K: EventKernel> {
+    events: &'static Events<K>,
     memory: &'static Memory,
     place: &'static Place,
     probe: &'static Probe,
@@ -106,10 +106,10 @@ struct Hit<'a, K: Kernel> {
     at: &'a Breakpoint,
 }
 
-impl<K: Kernel> Hit<'_, K> {
+impl<K: EventKernel> Hit<'_, K> {
     /// Counts the call that begins or ends.
     #[inline(always)]
-    fn count(&self, slot: &'static CpuSlot, instruction: Instruction, registers: impl FnOnce() -> Registers) {
+    fn count(&self, slot: &'static EventSlot, instruction: Instruction, registers: impl FnOnce() -> Registers) {
         let Some(point) = self.probe.point.get() else { return };
         if !point.is_on() {
             // If the point is on when the call ends, the beginning of another call must not be taken for this one's.
@@ -126,14 +126,14 @@ impl<K: Kernel> Hit<'_, K> {
             Instruction::Push if self.probe.has_exits.load(Ordering::Relaxed) => return self.begin(&[]),
             Instruction::Push => 0,
             _ => match calls::end(self.memory.calls, self.at.sp, self.owner, &mut []) {
-                Some(begun) => self.instance.shared.probes.ns_between(begun, self.now),
+                Some(begun) => self.events.state.probes.ns_between(begun, self.now),
                 // Its beginning was not seen.
                 None => return,
             },
         };
-        match slot.sampler.points.get(point.counted()) {
+        match slot.points.get(point.counted()) {
             Some(place) => place.count(weight),
-            None => record(self.instance, point, weight, self.at, &[]),
+            None => record(self.events, point, weight, self.at, &[]),
         }
     }
 
@@ -174,7 +174,7 @@ impl<K: Kernel> Hit<'_, K> {
         } else if self.probe.has_exits.load(Ordering::Relaxed) {
             self.begin(arguments);
         } else {
-            record(self.instance, point, 0, self.at, arguments);
+            record(self.events, point, 0, self.at, arguments);
         }
     }
 
@@ -186,8 +186,8 @@ impl<K: Kernel> Hit<'_, K> {
         if let Some(begun) = calls::end(self.memory.calls, self.at.sp, self.owner, &mut arguments)
             && self.is_still_planted()
         {
-            let weight = self.instance.shared.probes.ns_between(begun, self.now);
-            record(self.instance, point, weight, self.at, arguments.get(..count).unwrap_or(&[]));
+            let weight = self.events.state.probes.ns_between(begun, self.now);
+            record(self.events, point, weight, self.at, arguments.get(..count).unwrap_or(&[]));
         }
     }
 

@@ -22,8 +22,8 @@ mod plant;
 mod tests;
 
 use crate::clock::ticks_to_ns;
-use crate::kernel::Kernel;
-use crate::state::Instance;
+use crate::events::api::Events;
+use crate::events::kernel::EventKernel;
 use asked::Asked;
 use calls::CallSet;
 pub(crate) use hit::on_breakpoint;
@@ -81,20 +81,20 @@ trait KernelText: Sync {
     /// Writes a byte of code. `false`: the kernel cannot.
     ///
     /// # Safety
-    /// As [`Kernel::patch`].
+    /// As [`EventKernel::patch`].
     unsafe fn patch(&self, address: u64, byte: u8) -> bool;
 
     fn is_stub(&self, address: u64) -> bool;
 }
 
-impl<K: Kernel> KernelText for Instance<K> {
+impl<K: EventKernel> KernelText for Events<K> {
     unsafe fn patch(&self, address: u64, byte: u8) -> bool {
         // SAFETY: the caller's promise.
-        unsafe { self.kernel.patch(address, byte) }
+        unsafe { self.kernel().patch(address, byte) }
     }
 
     fn is_stub(&self, address: u64) -> bool {
-        self.kernel.is_entry_code(address)
+        self.kernel().is_entry_code(address)
     }
 }
 

@@ -7,29 +7,30 @@
 use super::places::{self, Instruction, JUMPS, PUSH_RBP, Place, RET};
 use super::{Installed, Probe, ProbeMemory, calls};
 use crate::errors::{CommandError, RegisterError};
+use crate::events::api::Events;
+use crate::events::kernel::EventKernel;
 use crate::events::points::POINTS;
+use crate::events::state::State;
 use crate::format::command::{Command, ProbePlaces, Removed};
 use crate::format::point::PointState;
-use crate::kernel::Kernel;
-use crate::state::{Instance, Shared};
 use core::ptr;
 use core::sync::atomic::Ordering;
 
 const INT3: u8 = 0xcc;
 
 /// Gives the profiler the memory for probes.
-pub(crate) fn register<K: Kernel, const FUNCTIONS: usize, const PLACES: usize, const CALLS: usize>(
-    instance: &'static Instance<K>,
+pub(crate) fn register<K: EventKernel, const FUNCTIONS: usize, const PLACES: usize, const CALLS: usize>(
+    events: &'static Events<K>,
     memory: &'static ProbeMemory<FUNCTIONS, PLACES, CALLS>,
 ) -> Result<(), RegisterError> {
     let mut result = Err(RegisterError::ProbesTwice);
-    let probes = &instance.shared.probes;
+    let probes = &events.state.probes;
     if probes.memory.get().is_none()
         && let Some(memory) = memory.take()
     {
         probes.memory.call_once(|| {
             result = Ok(());
-            Installed { memory, text: instance }
+            Installed { memory, text: events }
         });
     }
     result
@@ -53,7 +54,7 @@ impl Planned {
 
 const NO_ROOM: CommandError = CommandError::State("no room for more probes: the kernel gives them too little memory");
 
-impl Shared {
+impl State {
     /// Checks that a probe can be put on this function, after those that are `planned`. Nothing changes.
     /// `by_lease`: it is to end with the lease.
     pub(crate) fn check_probe(
@@ -110,7 +111,7 @@ impl Shared {
         // SAFETY: the byte that is there already.
         match unsafe { installed.text.patch(address, instruction.opcode()) } {
             true => Ok(()),
-            false => Err(CommandError::State("the kernel cannot write its code there (`Kernel::patch`)")),
+            false => Err(CommandError::State("the kernel cannot write its code there (`EventKernel::patch`)")),
         }
     }
 
@@ -191,7 +192,7 @@ impl Shared {
         }
         probe.by_lease.store(by_lease, Ordering::Relaxed);
         probe.by_others.store(!by_lease, Ordering::Relaxed);
-        self.note_setting(format_args!("{}", Command::Probe(wanted.without_exits())));
+        self.shared.note_setting(format_args!("{}", Command::Probe(wanted.without_exits())));
         self.note_point(point);
     }
 
@@ -212,7 +213,7 @@ impl Shared {
                 installed.remove(probe);
             }
         }
-        self.note_setting(format_args!("unprobe {removed}"));
+        self.shared.note_setting(format_args!("unprobe {removed}"));
     }
 
     /// Removes the probes that end with the lease, if there are any.

@@ -6,16 +6,17 @@ mod ends;
 use super::*;
 use crate::config::{Config, Setup};
 use crate::control::OpenControl;
+use crate::events::kernel::{Breakpoint, EventKernel};
 use crate::events::points::{PointCounts, Taken};
 use crate::format::event::MAX_ARGUMENTS;
 #[cfg(feature = "records")]
 use crate::format::record::EVENT_HEADER_WORDS;
-use crate::kernel::{Breakpoint, Kernel, Task};
+use crate::kernel::{Kernel, Task};
 #[cfg(feature = "records")]
 use crate::ring::Ring;
-use crate::state::Shared;
 use crate::state::slot::CpuSlot;
 use crate::{CpuSet, Trigger};
+use crate::{EventSlot, Profiler};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU8, AtomicUsize};
@@ -58,6 +59,9 @@ unsafe impl Kernel for Array {
         Task { id: 7, idle: false }
     }
     fn sleep_ns(&self, _: u64) {}
+}
+
+impl EventKernel for Array {
     unsafe fn patch(&self, address: u64, byte: u8) -> bool {
         let offset = address.wrapping_sub(self.address(0)) as usize;
         let can = offset < CODE_BYTES - 16;
@@ -69,7 +73,7 @@ unsafe impl Kernel for Array {
 }
 
 struct Machine {
-    instance: &'static Instance<Array>,
+    events: &'static Events<Array>,
     control: Option<OpenControl>,
 }
 
@@ -90,34 +94,35 @@ fn machine() -> Machine {
     put(0xf8, &[0x55]);
     put(0xfe, &[0xe9, 0]);
     let kernel = Array { code, stack_end: AtomicU64::new(0), cpu: AtomicUsize::new(0) };
-    let instance: &'static Instance<Array> = Box::leak(Box::new(Instance { kernel, shared: Shared::new() }));
+    let events: &'static Events<Array> = Box::leak(Box::new(Events::new(Box::leak(Box::new(Profiler::new(kernel))))));
     let words = || -> &'static mut [MaybeUninit<u64>] { vec![MaybeUninit::uninit(); 1024].leak() };
-    let text = (instance.kernel.address(0), instance.kernel.address(CODE_BYTES));
+    let text = (events.kernel().address(0), events.kernel().address(CODE_BYTES));
     let config = Config { tsc_hz: 1_000_000_000, text, sampler_cpu: None, trigger: Trigger::Timer, ..Config::new() };
     let slots: &'static [CpuSlot] = vec![CpuSlot::new()].leak();
-    crate::setup::init(&instance.shared, instance, || Setup { slots, meta: words(), config }).unwrap();
+    let event_slots: &'static [EventSlot] = vec![EventSlot::new()].leak();
+    events.init(|| event_slots, || Setup { slots, meta: words(), config }).unwrap();
     let places: &'static [PointCounts] = (0..256).map(|_| PointCounts::new()).collect::<Vec<_>>().leak();
-    crate::events::points::register(&instance.shared, 0, || places).unwrap();
+    events.register_points(0, || places).unwrap();
     #[cfg(feature = "records")]
-    crate::events::records::register(&instance.shared, 0, words).unwrap();
-    let control = Some(OpenControl::open(&instance.shared, 1));
-    Machine { instance, control }
+    events.register_events(0, words).unwrap();
+    let control = Some(OpenControl::open(events.state.shared, 1));
+    Machine { events, control }
 }
 
 fn with_memory() -> Machine {
     let machine = machine();
     let memory: &'static ProbeMemory<2, 8, 2> = Box::leak(Box::new(ProbeMemory::new()));
-    register(machine.instance, memory).unwrap();
+    register(machine.events, memory).unwrap();
     machine
 }
 
 impl Machine {
     fn at(&self, offset: usize) -> u64 {
-        self.instance.kernel.address(offset)
+        self.events.kernel().address(offset)
     }
 
     fn byte(&self, offset: usize) -> u8 {
-        self.instance.kernel.code[offset].load(Ordering::Relaxed)
+        self.events.kernel().code[offset].load(Ordering::Relaxed)
     }
 
     /// Writes one line to the control file; an `@` in it stands for the address of the code.
@@ -147,11 +152,11 @@ impl Machine {
         registers: [u64; MAX_ARGUMENTS],
     ) -> Option<(usize, usize)> {
         let base = stack.as_mut_ptr().expose_provenance() as u64;
-        self.instance.kernel.stack_end.store(base + 8 * STACK_WORDS as u64, Ordering::Relaxed);
+        self.events.kernel().stack_end.store(base + 8 * STACK_WORDS as u64, Ordering::Relaxed);
         let (pc, sp) = (self.at(offset + 1), base + 8 * word as u64);
         let mut at = Breakpoint { pc, sp, fp: base + 8 * 40 };
         // SAFETY: the stack is an array, of which nothing below `word` is in use, and the registers are returned.
-        let is_probe = unsafe { on_breakpoint(self.instance, &mut at, || registers) };
+        let is_probe = unsafe { on_breakpoint(self.events, &mut at, || registers) };
         assert!(is_probe || at == Breakpoint { pc, sp, fp: base + 8 * 40 }, "a foreign breakpoint changes nothing");
         is_probe.then(|| (at.pc.wrapping_sub(self.at(0)) as usize, ((at.sp - base) / 8) as usize))
     }
@@ -160,13 +165,13 @@ impl Machine {
     fn taken(&self, offset: usize) -> (u64, u64, u64) {
         let name = format!("probe.{:016x}", self.at(offset));
         let point = crate::events::points::POINTS.iter().find(|point| point.name == name).unwrap();
-        let taken: Taken = self.instance.shared.slots()[0].sampler.points.get(point.offset()).unwrap().take();
+        let taken: Taken = self.events.state.slots()[0].points.get(point.offset()).unwrap().take();
         (taken.buckets.iter().sum(), taken.weight, point.take_lost().0)
     }
 
     #[cfg(feature = "records")]
     fn events(&self) -> &'static Ring {
-        self.instance.shared.slots()[0].records.more().unwrap().ring.get().unwrap()
+        self.events.state.slots()[0].records.more().unwrap().ring.get().unwrap()
     }
 }
 
@@ -289,7 +294,7 @@ fn a_hit_that_has_seen_the_probe_before_is_not_judged_by_the_conditions_of_the_n
         [2, 0, 0, 0, 0, 0]
     };
     // SAFETY: as in `hit`.
-    assert!(unsafe { on_breakpoint(machine.instance, &mut at, registers) });
+    assert!(unsafe { on_breakpoint(machine.events, &mut at, registers) });
     assert_eq!(machine.taken(0x40), (0, 0, 0));
     machine.hit_with(0x40, &mut stack, 20, [2, 0, 0, 0, 0, 0]);
     assert_eq!(machine.taken(0x40), (1, 0, 0));
@@ -313,7 +318,7 @@ fn a_removed_probe_counts_nothing_and_a_cpu_in_between_goes_on() {
     machine.write("probe @0 8").unwrap();
     machine.hit(8, &mut stack, 20);
     assert_eq!(machine.taken(0), (0, 0, 0));
-    assert_eq!(machine.instance.shared.probes.planted(), 2);
+    assert_eq!(machine.events.state.probes.planted(), 2);
     let states = || {
         let mut text = String::new();
         machine.control.as_ref().unwrap().read(&mut text).unwrap();
@@ -322,7 +327,7 @@ fn a_removed_probe_counts_nothing_and_a_cpu_in_between_goes_on() {
     assert_eq!(states(), [true, true]);
     machine.write("unprobe all").unwrap();
     assert_eq!([0, 8, 0x40, 0x46].map(|offset| machine.byte(offset)), [0x55, 0xc3, 0x55, 0xc3]);
-    assert_eq!((machine.instance.shared.probes.planted(), states()), (0, [false, false]));
+    assert_eq!((machine.events.state.probes.planted(), states()), (0, [false, false]));
 }
 
 #[test]
@@ -341,7 +346,7 @@ fn a_probe_that_is_put_again_has_the_exits_of_the_last_command() {
 #[test]
 fn a_call_that_ends_at_an_earlier_time_of_another_cpu_took_no_time() {
     let machine = with_memory();
-    let probes = &machine.instance.shared.probes;
+    let probes = &machine.events.state.probes;
     probes.set_clock(2_000_000_000);
     assert_eq!(
         [(5, 5), (1000, 5), (0, 2000), (0, u64::MAX)].map(|(begun, now)| probes.ns_between(begun, now)),
@@ -353,7 +358,7 @@ fn a_call_that_ends_at_an_earlier_time_of_another_cpu_took_no_time() {
 fn a_hit_inside_a_hit_is_emulated_and_lost() {
     let (machine, mut stack) = (with_memory(), [0; STACK_WORDS]);
     machine.write("probe @40").unwrap();
-    machine.instance.shared.slots()[0].in_probe.store(true, Ordering::Relaxed);
+    machine.events.state.slots()[0].in_probe.store(true, Ordering::Relaxed);
     assert_eq!(machine.hit(0x40, &mut stack, 20), Some((0x41, 19)));
     assert_eq!(machine.taken(0x40), (0, 0, 1));
 }
@@ -425,7 +430,7 @@ fn what_cannot_have_a_probe_is_refused_and_nothing_changes() {
     // Two functions, and six places.
     machine.write("probe @40 6").unwrap();
     machine.write("probe @0 8 10 18").unwrap();
-    machine.instance.kernel.code[0x80].store(0x55, Ordering::Relaxed);
+    machine.events.kernel().code[0x80].store(0x55, Ordering::Relaxed);
     assert!(machine.write("probe @80").unwrap_err().contains("no room for more probes"));
 }
 
@@ -433,8 +438,8 @@ fn what_cannot_have_a_probe_is_refused_and_nothing_changes() {
 fn memory_belongs_to_one_profiler() {
     let memory: &'static ProbeMemory<2, 8, 2> = Box::leak(Box::new(ProbeMemory::new()));
     let (one, other) = (machine(), machine());
-    assert_eq!(register(one.instance, memory), Ok(()));
+    assert_eq!(register(one.events, memory), Ok(()));
     let twice = Err(crate::RegisterError::ProbesTwice);
-    assert_eq!(register(other.instance, memory), twice);
-    assert_eq!(register(one.instance, Box::leak(Box::new(ProbeMemory::<2, 8, 2>::new()))), twice);
+    assert_eq!(register(other.events, memory), twice);
+    assert_eq!(register(one.events, Box::leak(Box::new(ProbeMemory::<2, 8, 2>::new()))), twice);
 }

@@ -3,11 +3,12 @@
 
 use super::*;
 use crate::config::{Config, Setup};
+use crate::events::kernel::EventKernel;
 use crate::events::points::{POINTS, PointCounts};
 use crate::kernel::{Kernel, Task};
 use crate::state::slot::CpuSlot;
 use crate::unwind::Direct;
-use crate::{CpuSet, Unit};
+use crate::{CpuSet, EventSlot, Profiler, Unit};
 use core::ops::Range;
 
 const TEXT: (u64, u64) = (0x1000, 0x2000);
@@ -38,31 +39,34 @@ unsafe impl Kernel for Array {
     fn sleep_ns(&self, _: u64) {}
 }
 
+impl EventKernel for Array {}
+
 struct Machine {
-    instance: &'static Instance<Array>,
+    events: &'static Events<Array>,
     point: &'static Point,
 }
 
 fn machine() -> Machine {
-    let instance: &'static Instance<Array> = Box::leak(Box::new(Instance { kernel: Array, shared: Shared::new() }));
+    let events: &'static Events<Array> = Box::leak(Box::new(Events::new(Box::leak(Box::new(Profiler::new(Array))))));
     let memory = || -> &'static mut [MaybeUninit<u64>] { vec![MaybeUninit::uninit(); 1024].leak() };
     let slots: &'static [CpuSlot] = vec![CpuSlot::new()].leak();
     let config = Config { tsc_hz: 1, text: TEXT, sampler_cpu: None, trigger: crate::Trigger::Timer, ..Config::new() };
-    crate::setup::init(&instance.shared, instance, || Setup { slots, meta: memory(), config }).unwrap();
+    let event_slots: &'static [EventSlot] = vec![EventSlot::new()].leak();
+    events.init(|| event_slots, || Setup { slots, meta: memory(), config }).unwrap();
     let places: &'static [PointCounts] = (0..64).map(|_| PointCounts::new()).collect::<Vec<_>>().leak();
-    crate::events::points::register(&instance.shared, 0, || places).unwrap();
-    register(&instance.shared, 0, memory).unwrap();
+    events.register_points(0, || places).unwrap();
+    register(&events.state, 0, memory).unwrap();
     let point: &'static Point = Box::leak(Box::new(Point::new("records.test", Unit::Count)));
     POINTS.list(point);
-    Machine { instance, point }
+    Machine { events, point }
 }
 
 impl Machine {
     /// Records a hit with this frame pointer; returns the words after the TSC.
     fn record<const N: usize>(&self, frame: u64, arguments: &[u64; N]) -> Vec<u64> {
-        let ring = self.instance.shared.slots()[0].records.more().unwrap().ring.get().unwrap();
+        let ring = self.events.state.slots()[0].records.more().unwrap().ring.get().unwrap();
         let from = ring.head();
-        self.instance.record(self.point, 5, arguments, RECORD, frame, Direct);
+        self.events.record(self.point, 5, arguments, RECORD, frame, Direct);
         assert!(ring.head() > from, "no record of the frame {frame:x}");
         (from + 4..ring.head()).map(|at| ring.word(at)).collect()
     }

@@ -11,6 +11,7 @@ use core::mem::MaybeUninit;
 use kprof::{Alloc, AllocSample, DEFAULT_RING_WORDS};
 use talc::{TalcLock, source::Manual};
 
+use super::EVENTS;
 use crate::profiling::{PROFILER, Port};
 use crate::tell;
 
@@ -22,7 +23,7 @@ const KEPT_BYTES: usize = 1000;
 /// kprof's allocator around the kernel's own one. (An interrupt handler of this kernel never allocates, so a spin lock
 /// is enough.)
 #[global_allocator]
-static HEAP: Alloc<TalcLock<spin::Mutex<()>, Manual>, Port> = Alloc::new(TalcLock::new(Manual), &PROFILER);
+static HEAP: Alloc<TalcLock<spin::Mutex<()>, Manual>, Port> = Alloc::new(TalcLock::new(Manual), &EVENTS);
 
 /// Gives the allocator its memory, and has each of its calls recorded. Called once.
 pub fn begin(cpu: usize) {
@@ -33,7 +34,7 @@ pub fn begin(cpu: usize) {
     unsafe { HEAP.inner().lock().claim((&raw mut ARENA).cast(), ARENA_BYTES) }.expect("the heap takes its memory");
     tell(HEAP.register(|| &SAMPLES));
     // SAFETY: as above.
-    tell(PROFILER.register_events(cpu, || unsafe { (&raw mut RING).as_mut() }.unwrap()));
+    tell(EVENTS.register_events(cpu, || unsafe { (&raw mut RING).as_mut() }.unwrap()));
     tell(PROFILER.open_control(0).write(b"event heap.* record").map(drop));
 }
 

@@ -11,20 +11,32 @@ pub mod probes;
 #[cfg(feature = "lockup")]
 pub mod stuck;
 
-/// The functions of the port that only these parts need.
+#[cfg(any(feature = "heap", feature = "lockup", feature = "probes"))]
+use crate::machine::MAX_CPUS;
+use crate::profiling::PROFILER;
+use kprof::{InitError, Setup};
+
+/// The events of this kernel, which all of these parts need.
+#[cfg(any(feature = "heap", feature = "lockup", feature = "probes"))]
+pub static EVENTS: kprof::Events<crate::profiling::Port> = kprof::Events::new(&PROFILER);
+
+#[cfg(any(feature = "heap", feature = "lockup", feature = "probes"))]
+impl kprof::EventKernel for crate::profiling::Port {
+    #[cfg(feature = "lockup")]
+    fn locked_up(&self, lockup: &kprof::Lockup<'_>) {
+        stuck::report(lockup); // sampler CPU, while another CPU is locked up; must wait for nobody
+    }
+
+    #[cfg(feature = "probes")]
+    unsafe fn patch(&self, address: u64, byte: u8) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { probes::patch(address, byte) } // ordinary code, with locks of the profiler held
+    }
+}
+
+/// The function of the port that only these parts need.
 macro_rules! hooks {
     () => {
-        #[cfg(feature = "lockup")]
-        fn locked_up(&self, lockup: &kprof::Lockup<'_>) {
-            crate::more::stuck::report(lockup); // sampler CPU, while another CPU is locked up; must wait for nobody
-        }
-
-        #[cfg(feature = "probes")]
-        unsafe fn patch(&self, address: u64, byte: u8) -> bool {
-            // SAFETY: the caller's promise.
-            unsafe { crate::more::probes::patch(address, byte) } // ordinary code, with locks of the profiler held
-        }
-
         #[cfg(feature = "probes")]
         fn entry_frame(&self, at: &kprof::Registers) -> Option<kprof::EntryFrame> {
             crate::more::probes::entry_frame(at) // NMI; without it a sample in a stub is truncated
@@ -32,6 +44,18 @@ macro_rules! hooks {
     };
 }
 pub(crate) use hooks;
+
+/// Sets the profiler up, with events if one of these parts is there.
+pub fn init(setup: impl FnOnce() -> Setup) -> Result<(), InitError> {
+    #[cfg(any(feature = "heap", feature = "lockup", feature = "probes"))]
+    {
+        use kprof::EventSlot;
+        static SLOTS: [EventSlot; MAX_CPUS] = [const { EventSlot::new() }; MAX_CPUS];
+        EVENTS.init(|| &SLOTS, setup)
+    }
+    #[cfg(not(any(feature = "heap", feature = "lockup", feature = "probes")))]
+    PROFILER.init(setup)
+}
 
 /// Whether an address is in an entry stub of these parts. NMI.
 pub fn is_entry_code(address: u64) -> bool {
@@ -70,7 +94,7 @@ fn counts(cpu: usize) {
     use kprof::PointCounts;
     // Two of the heap, one of a probe.
     static COUNTS: [PointCounts; 3] = [const { PointCounts::new() }; 3];
-    crate::tell(crate::profiling::PROFILER.register_points(cpu, || &COUNTS));
+    crate::tell(EVENTS.register_points(cpu, || &COUNTS));
 }
 
 /// In each round of the work.

@@ -14,7 +14,7 @@ use kprof_port::entry::{SavedFrame, is_stub};
 use kprof_port::{breakpoint_stub, entry_stub, gate};
 use x86_64::instructions::{interrupts, port::Port};
 
-use super::pages;
+use super::{EVENTS, pages};
 use crate::profiling::PROFILER;
 use crate::{Log, is_prime, tell};
 
@@ -31,7 +31,7 @@ entry_stub!(own_entry, Marker::Exception(3), own);
 
 extern "C" fn breakpoint(frame: &mut BreakpointFrame) -> bool {
     // SAFETY: called by the breakpoint's stub only, with what it interrupted.
-    unsafe { frame.handle(&PROFILER) }
+    unsafe { frame.handle(&EVENTS) }
 }
 
 /// What this kernel does at a breakpoint that no probe has caused.
@@ -49,7 +49,7 @@ pub fn entry_frame(at: &Registers) -> Option<EntryFrame> {
     breakpoint::entry_frame(breakpoint_entry, at)
 }
 
-/// The port's `Kernel::patch`.
+/// The port's `EventKernel::patch`.
 ///
 /// # Safety
 /// As there.
@@ -64,7 +64,7 @@ pub unsafe fn patch(address: u64, byte: u8) -> bool {
 pub fn begin() {
     // SAFETY: the table is this kernel's own static; nothing causes a breakpoint yet.
     unsafe { gate::set(3, breakpoint_entry, 0).expect("256 gates") };
-    tell(PROFILER.register_probes(&PROBES));
+    tell(EVENTS.register_probes(&PROBES));
 }
 
 /// Does the same work before the probe is there, with it, and when it was removed.

@@ -6,6 +6,7 @@ use core::hint::black_box;
 use kprof::{Event, Lockup};
 use x86_64::instructions::interrupts;
 
+use super::EVENTS;
 use crate::profiling::PROFILER;
 use crate::{Log, machine, tell};
 
@@ -21,7 +22,7 @@ pub fn begin() {
 
 /// Says that a round has ended: without such progress, kernel code of one task is taken for a lockup after a while.
 pub fn work(round: u64) {
-    PROFILER.count(Event::ContextSwitch);
+    EVENTS.count(Event::ContextSwitch);
     if round == ROUND {
         interrupts::without_interrupts(spin);
     }

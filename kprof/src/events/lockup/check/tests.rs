@@ -1,38 +1,46 @@
 //! Tests of a check: what the counters of a CPU tell, and what they do not tell.
 
 use super::*;
+use crate::events::kernel::Event;
 use crate::handler::with_tick;
-use crate::kernel::{Event, Outcome};
+use crate::kernel::Outcome;
 use crate::quiet::Quiet;
 use crate::ring::tests::memory;
-use crate::{Config, Setup};
+use crate::{Config, EventSlot, Profiler, Setup};
 use core::sync::atomic::Ordering;
 
+impl EventKernel for Quiet {
+    fn locked_up(&self, lockup: &Lockup<'_>) {
+        self.told.lock().unwrap().push(lockup.to_string());
+    }
+}
+
 /// Two CPUs, of which the first is the sampler, and lockups of a millisecond.
-fn instance(config: Config) -> &'static Instance<Quiet> {
-    let instance: &'static Instance<Quiet> =
-        Box::leak(Box::new(Instance { kernel: Quiet::new(), shared: Shared::new() }));
+fn events(config: Config) -> &'static Events<Quiet> {
+    let events: &'static Events<Quiet> =
+        Box::leak(Box::new(Events::new(Box::leak(Box::new(Profiler::new(Quiet::new()))))));
+    let event_slots: &'static [EventSlot; 2] = Box::leak(Box::new([const { EventSlot::new() }; 2]));
     let slots: &'static [CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
     let config = Config { tsc_hz: 1_000_000_000, text: (1, 2), lockup_ms: 1, ..config };
-    crate::setup::init(&instance.shared, instance, || Setup { slots, meta: memory(1024), config }).unwrap();
-    crate::setup::register(&instance.shared, 1, || memory(1024)).unwrap();
-    instance
+    events.init(|| event_slots, || Setup { slots, meta: memory(1024), config }).unwrap();
+    crate::setup::register(events.state.shared, 1, || memory(1024)).unwrap();
+    events
 }
 
 /// Looks again and again, with something that happens on CPU 1 in between, until this many reports were made or
 /// twenty times the threshold has passed. Returns the reports. A busy host may not run this thread for a while: such a
 /// pause counts as a tenth of the threshold, because nobody looks in it.
-fn looks(instance: &'static Instance<Quiet>, most: usize, mut between: impl FnMut(&CpuSlot)) -> Vec<String> {
+fn looks(events: &'static Events<Quiet>, most: usize, mut between: impl FnMut(&CpuSlot)) -> Vec<String> {
     let (mut last, mut passed, mut is_first) = (timestamp::read(), 0, true);
     loop {
-        check(instance, 0, core::mem::take(&mut is_first));
-        let reports = instance.kernel.lockups.lock().unwrap().clone();
+        check(events, 0, core::mem::take(&mut is_first));
+        let reports = events.kernel().told.lock().unwrap().clone();
         let now = timestamp::read();
         (passed, last) = (passed + (now - last).min(100_000), now);
         if reports.len() >= most || passed > 20_000_000 {
             return reports;
         }
-        between(&instance.shared.slots()[1]);
+        between(&events.state.shared.slots()[1]);
     }
 }
 
@@ -48,31 +56,32 @@ fn lose(slot: &CpuSlot) {
 #[test]
 #[cfg_attr(miri, ignore = "waits in real time")]
 fn a_full_ring_hides_the_place_of_a_lockup_but_not_the_lockup_if_switches_are_counted() {
-    let count = |instance: &'static Instance<Quiet>| {
-        instance.shared.slots()[1].events.add(Event::ContextSwitch, None);
-        instance
+    let count = |events: &'static Events<Quiet>| {
+        events.state.slots()[1].by_task.add(Event::ContextSwitch, None);
+        events
     };
-    let found = looks(count(instance(Config::new())), 1, lose);
+    let found = looks(count(events(Config::new())), 1, lose);
     // Without the feature `events` no switch is ever counted.
     assert_eq!(found.len(), usize::from(crate::parts::EVENTS), "{found:?}");
     assert!(found.iter().all(|text| text.starts_with("soft lockup: CPU 1 has run nothing but kernel code")));
     // What is not known is never taken for a lockup: the task, or whether user code or the idle task ran.
     let none: [String; 0] = [];
-    assert_eq!(looks(instance(Config::new()), 1, lose), none);
-    assert_eq!(looks(count(instance(Config { include_user: true, ..Config::new() })), 1, lose), none);
-    assert_eq!(looks(count(instance(Config { include_idle: true, ..Config::new() })), 1, lose), none);
+    assert_eq!(looks(events(Config::new()), 1, lose), none);
+    assert_eq!(looks(count(events(Config { include_user: true, ..Config::new() })), 1, lose), none);
+    assert_eq!(looks(count(events(Config { include_idle: true, ..Config::new() })), 1, lose), none);
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "waits in real time")]
 fn a_cpu_that_is_offline_or_halted_is_not_judged_and_one_that_takes_no_tick_is() {
-    let found = looks(instance(Config::new()), 1, CpuSlot::raise_tick);
+    let found = looks(events(Config::new()), 1, CpuSlot::raise_tick);
     assert!(found[0].starts_with("hard lockup: CPU 1 has not answered for "), "{found:?}");
-    let offline = instance(Config::new());
-    crate::setup::offline(&offline.shared, 1);
+    let offline = events(Config::new());
+    crate::setup::offline(offline.state.shared, 1);
     assert!(looks(offline, 1, CpuSlot::raise_tick).is_empty());
-    let slot = &instance(Config::new()).shared.slots()[1];
-    let filtered = || counters(slot).filtered;
+    let state = &events(Config::new()).state;
+    let slot = &state.shared.slots()[1];
+    let filtered = || counters(slot, &state.slots()[1]).filtered;
     assert_eq!(filtered(), 0);
     slot.sampler.halted.add(1);
     slot.handler.counters.user.add(2);
@@ -83,18 +92,18 @@ fn a_cpu_that_is_offline_or_halted_is_not_judged_and_one_that_takes_no_tick_is()
 #[test]
 #[cfg_attr(miri, ignore = "waits in real time")]
 fn the_sampler_does_not_judge_itself() {
-    let instance = instance(Config::new());
+    let events = events(Config::new());
     let (begin, mut is_first) = (timestamp::read(), true);
     while timestamp::read() - begin < 20_000_000 {
-        check(instance, 1, core::mem::take(&mut is_first));
-        instance.shared.slots()[1].raise_tick();
+        check(events, 1, core::mem::take(&mut is_first));
+        events.state.shared.slots()[1].raise_tick();
     }
-    assert!(instance.kernel.lockups.lock().unwrap().is_empty());
+    assert!(events.kernel().told.lock().unwrap().is_empty());
 }
 
 #[test]
 fn what_is_not_certain_is_progress_and_a_served_interrupt_is_none() {
-    let shared = &instance(Config::new()).shared;
+    let shared = events(Config::new()).state.shared;
     let before = Counters { switches: 1, ..Counters::default() };
     let is_progress = |now: Counters, torn| {
         let shown = shown(shared, (&before, &now), 0, torn);
@@ -130,23 +139,23 @@ fn a_sample_says_whether_the_cpu_was_at_work_with_interrupts_off() {
 #[test]
 #[cfg_attr(miri, ignore = "waits in real time")]
 fn with_the_trigger_published_there_is_no_hard_lockup() {
-    let published = instance(Config::new());
-    published.shared.set_trigger(Trigger::Published);
+    let published = events(Config::new());
+    published.state.shared.set_trigger(Trigger::Published);
     assert_eq!(looks(published, 1, CpuSlot::raise_tick).is_empty(), crate::parts::PUBLISHED);
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "waits in real time")]
 fn what_is_off_is_not_looked_for_and_a_pause_begins_anew() {
-    let off = instance(Config::new());
-    off.shared.live.store(&crate::state::choices::Choices { lockup_ms: 0, ..off.shared.live.choices() });
+    let off = events(Config::new());
+    off.state.shared.live.store(&crate::state::choices::Choices { lockup_ms: 0, ..off.state.shared.live.choices() });
     assert!(looks(off, 1, CpuSlot::raise_tick).is_empty());
     // Each check is the first one since sampling was stopped.
-    let paused = instance(Config::new());
+    let paused = events(Config::new());
     let begin = timestamp::read();
     while timestamp::read() - begin < 20_000_000 {
-        paused.shared.slots()[1].sampler.tick.fetch_add(1, Ordering::Relaxed);
+        paused.state.shared.slots()[1].sampler.tick.fetch_add(1, Ordering::Relaxed);
         check(paused, 0, true);
     }
-    assert!(paused.kernel.lockups.lock().unwrap().is_empty());
+    assert!(paused.kernel().told.lock().unwrap().is_empty());
 }

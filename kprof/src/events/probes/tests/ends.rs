@@ -8,7 +8,7 @@ fn an_end_whose_beginning_was_not_seen_does_not_count() {
     let (machine, mut stack) = (with_memory(), [0; STACK_WORDS]);
     machine.write("probe @0 8").unwrap();
     let set = |state: &str| {
-        machine.instance.shared.probes.memory.get().unwrap().memory.probes[0].point.get().unwrap().set(match state {
+        machine.events.state.probes.memory.get().unwrap().memory.probes[0].point.get().unwrap().set(match state {
             "off" => PointState::Off,
             _ => PointState::Count,
         });
@@ -47,9 +47,9 @@ fn an_end_that_was_not_seen_to_begin_removes_the_call_of_another_function() {
 fn a_call_inside_a_hit_is_lost_once_and_so_is_one_on_a_cpu_without_a_slot() {
     let (machine, mut stack) = (with_memory(), [0; STACK_WORDS]);
     machine.write("probe @0 8").unwrap();
-    let nested = &machine.instance.shared.slots()[0].in_probe;
+    let nested = &machine.events.state.slots()[0].in_probe;
     let mut call = |begins_inside: bool, ends_inside: bool, far: bool| {
-        machine.instance.kernel.cpu.store(if far { 7 } else { 0 }, Ordering::Relaxed);
+        machine.events.kernel().cpu.store(if far { 7 } else { 0 }, Ordering::Relaxed);
         for (offset, is_inside) in [(0, begins_inside), (8, ends_inside)] {
             nested.store(is_inside, Ordering::Relaxed);
             machine.hit(offset, &mut stack, 20);
@@ -98,7 +98,7 @@ fn the_instructions_of_a_removed_probe_belong_to_nobody() {
 #[test]
 fn the_end_of_a_lease_leaves_the_probes_of_others_and_they_count() {
     let (mut machine, mut stack) = (with_memory(), [0; STACK_WORDS]);
-    let others = OpenControl::open(&machine.instance.shared, 2);
+    let others = OpenControl::open(machine.events.state.shared, 2);
     let probe = |at: usize, exit: usize| format!("probe {:x} {exit:x}", machine.at(at));
     machine.write("lease\nprobe @0 8").unwrap();
     // One after the lease has put it, one before.
