@@ -90,35 +90,29 @@ pub use errors::{
     BadMemory, CommandError, ControlError, ExportError, InitError, ReadError, RegisterError, StateError, StreamName,
 };
 pub use events::api::Events;
-#[cfg(all(feature = "profiling", feature = "heap"))]
-pub use events::heap::Alloc;
 pub use events::kernel::{Breakpoint, Event, EventKernel, TaskState};
 #[cfg(all(feature = "profiling", feature = "locks"))]
 pub use events::locks::RawLock;
 pub use events::lockup::Lockup;
-#[cfg(not(all(feature = "profiling", feature = "heap")))]
-pub use events::off::heap::{Alloc, AllocSample};
 #[cfg(not(all(feature = "profiling", feature = "locks")))]
 pub use events::off::locks::RawLock;
 #[cfg(not(feature = "profiling"))]
-pub use events::off::points::{Point, PointCounts};
-#[cfg(not(all(feature = "profiling", feature = "probes")))]
-pub use events::off::probes::ProbeMemory;
-#[cfg(not(feature = "profiling"))]
-pub use events::off::slot::EventSlot;
-#[cfg(not(all(feature = "profiling", feature = "points")))]
-pub use events::off::waiting::TaskTimes;
-#[cfg(all(feature = "profiling", feature = "heap"))]
-pub use events::points::AllocSample;
-#[cfg(feature = "profiling")]
-pub use events::points::{Point, PointCounts};
-#[cfg(all(feature = "profiling", feature = "probes"))]
-pub use events::probes::ProbeMemory;
+pub use events::off::{
+    heap::{Alloc, AllocSample},
+    points::{Point, PointCounts},
+    probes::ProbeMemory,
+    slot::EventSlot,
+    waiting::TaskTimes,
+};
 pub use events::profiled::Profiled;
 #[cfg(feature = "profiling")]
-pub use events::slot::EventSlot;
-#[cfg(all(feature = "profiling", feature = "points"))]
-pub use events::task_times::TaskTimes;
+pub use events::{
+    heap::Alloc,
+    points::{AllocSample, Point, PointCounts},
+    probes::ProbeMemory,
+    slot::EventSlot,
+    task_times::TaskTimes,
+};
 pub use files::{ControlFile, StreamFile};
 pub use format::point::Unit;
 pub use format::serial::Bytes;

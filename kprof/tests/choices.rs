@@ -1,5 +1,5 @@
 //! Choices for points, by the lease and by others; and hits that a reader of copies adds up.
-#![cfg(all(feature = "profiling", feature = "points"))]
+#![cfg(feature = "profiling")]
 
 mod array_kernel;
 

@@ -1,6 +1,6 @@
 //! The kernel's heap: counts are exact, each recorded allocation has its free, and what is sampled by bytes estimates
 //! the whole without a bias.
-#![cfg(all(feature = "profiling", feature = "heap"))]
+#![cfg(feature = "profiling")]
 
 mod array_kernel;
 #[path = "array_kernel/reader.rs"]

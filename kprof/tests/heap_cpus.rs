@@ -1,6 +1,6 @@
 //! The kernel's heap on a machine with more CPUs than the table of the heap has places for: each CPU counts for itself,
 //! and its records are those of its own allocations.
-#![cfg(all(feature = "profiling", feature = "heap"))]
+#![cfg(feature = "profiling")]
 
 mod array_kernel;
 #[path = "array_kernel/reader.rs"]

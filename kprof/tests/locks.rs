@@ -1,5 +1,5 @@
 //! Locks: the sum of all waits is the sum of what the holders were charged with, and each side has its stack.
-#![cfg(all(feature = "profiling", feature = "locks", feature = "records"))]
+#![cfg(all(feature = "profiling", feature = "locks"))]
 
 mod array_kernel;
 #[path = "locks/attempts.rs"]

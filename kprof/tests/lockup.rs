@@ -1,6 +1,6 @@
 //! The witness: the sampler reports a CPU that takes no tick, and one that shows nothing but kernel code of one task,
 //! once each, to the kernel and in the meta stream.
-#![cfg(all(feature = "profiling", feature = "lockup"))]
+#![cfg(feature = "profiling")]
 
 mod array_kernel;
 

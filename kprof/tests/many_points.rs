@@ -1,5 +1,5 @@
 //! A kernel with many points, and what the registration of memory for them may not hold up.
-#![cfg(all(feature = "profiling", feature = "points"))]
+#![cfg(feature = "profiling")]
 
 mod array_kernel;
 

@@ -2,7 +2,7 @@
 //!
 //! In: a kernel of arrays, and what a kernel has around the code that is shown. The lint group compares the Rust blocks
 //! of the documents with these files and with the ports, paragraph by paragraph: whoever changes one changes both.
-#![cfg(all(feature = "profiling", feature = "locks", feature = "probes", feature = "records"))]
+#![cfg(all(feature = "profiling", feature = "locks"))]
 
 mod array_kernel;
 #[path = "pages/block_io.rs"]

@@ -6,10 +6,7 @@
 mod array_kernel;
 
 use array_kernel::*;
-use kprof::{
-    CommandError, Config, CpuSlot, Event, ExportError, InitError, Mode, Point, Profiler, ReadError, Setup, Trigger,
-    Unit,
-};
+use kprof::{CommandError, Config, CpuSlot, ExportError, InitError, Mode, Profiler, ReadError, Setup, Trigger};
 
 fn unset() -> (&'static Both, &'static [CpuSlot; 2]) {
     (Both::new(), Box::leak(Box::new([const { CpuSlot::new() }; 2])))
@@ -64,35 +61,6 @@ fn the_flight_recorder_needs_its_feature() {
 }
 
 #[test]
-fn reports_of_lockups_need_their_feature() {
-    let (at_boot, (profiler, slots)) = (init(Config { lockup_ms: 100, ..Config::new() }), unset());
-    set_up(profiler, slots, Config::new());
-    let later = profiler.open_control(1).write(b"lockup 100");
-    match cfg!(feature = "lockup") {
-        true => assert_eq!((at_boot, later.map(drop)), (Ok(()), Ok(()))),
-        false => {
-            assert_eq!(at_boot, Err(InitError::NotCompiledIn("lockup")));
-            assert_eq!(later.unwrap_err().reason, CommandError::NotCompiledIn("lockup"));
-        }
-    }
-}
-
-#[test]
-fn records_of_hits_need_their_feature() {
-    for state in ["record", "every 10", "by-weight 7"] {
-        let set = running().open_control(1).write(format!("event parts.* {state}\nevent * off").as_bytes());
-        match cfg!(feature = "records") {
-            true => assert_eq!(set.map(drop), Ok(())),
-            false => {
-                let error = set.unwrap_err();
-                assert_eq!((error.line, error.reason), (1, CommandError::NotCompiledIn("records")), "{state}");
-            }
-        }
-    }
-    assert_eq!(running().events.register_events(1, || memory(1024)), Ok(()));
-}
-
-#[test]
 fn the_serial_form_needs_its_feature() {
     let (profiler, mut text, mut last) = (running(), String::new(), String::new());
     sample(profiler);
@@ -123,31 +91,4 @@ fn raw_words_need_their_feature_and_a_claim_does_not() {
     sample(profiler);
     let daemon = Daemon::claim(profiler, 2);
     assert!(daemon.stream.read(&mut [0; 4096]).unwrap() > 0);
-}
-
-#[test]
-fn events_are_counted_with_their_feature_and_never_shown_as_zero_without_it() {
-    let profiler = running();
-    CPU.store(1, std::sync::atomic::Ordering::Relaxed);
-    profiler.events.count(Event::PageFault);
-    let flushed = profiler.open_control(1).write(b"flush");
-    match cfg!(any(feature = "events", feature = "points")) {
-        true => assert_eq!(flushed.map(drop), Ok(())),
-        false => assert_eq!(flushed.unwrap_err().reason, CommandError::NotCompiledIn("events")),
-    }
-    let counted = control(profiler).get("cpu.1.page-faults").cloned();
-    assert_eq!(counted, cfg!(feature = "events").then(|| "1".to_owned()));
-}
-
-#[test]
-fn points_are_on_only_with_their_feature() {
-    static POINT: Point = Point::new("parts.point", Unit::Count);
-    let profiler = running();
-    profiler.events.hit(&POINT, 1);
-    let enabled = profiler.open_control(1).write(b"event parts.point count");
-    match cfg!(feature = "points") {
-        true => assert_eq!(enabled.map(drop), Ok(())),
-        false => assert_eq!(enabled.unwrap_err().reason, CommandError::NotCompiledIn("points")),
-    }
-    assert_eq!(POINT.is_on(), cfg!(feature = "points"));
 }

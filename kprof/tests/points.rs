@@ -1,6 +1,6 @@
 //! Points: every hit of a point that is on is counted once, on its CPU, by its weight; nothing is counted twice or
 //! without a line.
-#![cfg(all(feature = "profiling", feature = "points"))]
+#![cfg(feature = "profiling")]
 
 mod array_kernel;
 
@@ -238,9 +238,7 @@ fn counts_in_a_record_that_is_replaced_unread_are_written_again() {
     for _ in 0..3 {
         [0, 5, 7].into_iter().for_each(|weight| profiler.events.hit(read, weight));
         // Without memory for events, a hit for which a record is asked is lost.
-        if cfg!(feature = "records") {
-            ctl(profiler, "event replaced.lost record");
-        }
+        ctl(profiler, "event replaced.lost record");
         profiler.events.hit(lost, 9);
         CPU.store(2, Ordering::Relaxed);
         profiler.events.hit(lost, 11);
@@ -251,10 +249,7 @@ fn counts_in_a_record_that_is_replaced_unread_are_written_again() {
         assert_ne!(control(profiler)["meta.kept"], "0");
     }
     let daemon = Daemon::claim(profiler, 1);
-    let lost_here: &[_] = match cfg!(feature = "records") {
-        true => &[("asked-weight", 27), ("log2-3", 3), ("lost", 3), ("lost-weight", 27)],
-        false => &[("filtered", 3), ("log2-3", 3)],
-    };
+    let lost_here = &[("asked-weight", 27), ("log2-3", 3), ("lost", 3), ("lost-weight", 27)];
     let expected = [
         (("replaced.lost".to_owned(), 1), account(27, 1, lost_here)),
         (("replaced.lost".to_owned(), NO_CPU), account(33, 1, &[("lost", 3)])),

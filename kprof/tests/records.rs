@@ -1,6 +1,6 @@
 //! Records of hits: each hit of a point that is recorded is in the event stream of its CPU once or is counted as lost,
 //! and the sums of hits and weights are exact, whatever becomes of the records.
-#![cfg(all(feature = "profiling", feature = "records"))]
+#![cfg(feature = "profiling")]
 
 mod array_kernel;
 #[path = "array_kernel/reader.rs"]

@@ -1,6 +1,6 @@
 //! What tasks wait for: each time off the CPU is one hit of each point, its parts add up to it, and what a task did
 //! adds up to the time that has gone by, to the tick.
-#![cfg(all(feature = "profiling", feature = "records"))]
+#![cfg(feature = "profiling")]
 
 mod array_kernel;
 

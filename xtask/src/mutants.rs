@@ -110,10 +110,10 @@ const KPROF_FILES: [&str; 15] = [
 /// The tests that should notice a change in kprof: first the unit tests, then those of the others that notice most,
 /// then the rest. Tests that take minutes are left out.
 const KPROF_STAGES: [&[&str]; 3] = [
-    &["--features=profiling,probes", "--lib"],
-    &["--features=profiling,probes", "--test=account", "--test=export", "--test=life"],
+    &["--features=profiling", "--lib"],
+    &["--features=profiling", "--test=account", "--test=export", "--test=life"],
     &[
-        "--features=profiling,probes",
+        "--features=profiling",
         "--test=copies",
         "--test=every_instruction",
         "--test=halted",

@@ -18,8 +18,8 @@ use std::time::Duration;
 /// What comes after the options in the help.
 pub const NOTES: &str = "\
 Every call on the machine is counted, kprof-record's own too. A quantile is known up to a power of two, and the greatest
-value that it can have is printed. The kernel needs the cargo feature `probes`. The probes are removed at the end, by
-the kernel if kprof-record is killed. A function that had a probe before keeps it, and its calls are counted.
+value that it can have is printed. The kernel needs memory for probes (`register_probes`). The probes are removed at the
+end, by the kernel if kprof-record is killed. A function that had a probe before keeps it, and its calls are counted.
 
 Arguments are the registers in which a function gets them: arg1 is rdi, then rsi, rdx, rcx, r8, r9. A slice takes two of
 them, address and length; a returned value that is larger than two registers takes the first one, as an address.

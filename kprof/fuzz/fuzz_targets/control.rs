@@ -6,7 +6,7 @@
 
 use core::mem::MaybeUninit;
 use core::ops::Range;
-use kprof::{Config, Task, CpuSet, CpuSlot, Kernel, Profiler, Setup};
+use kprof::{Config, CpuSet, CpuSlot, EventKernel, EventSlot, Events, Kernel, Profiler, Setup, Task};
 use libfuzzer_sys::fuzz_target;
 use std::sync::Once;
 
@@ -30,8 +30,12 @@ unsafe impl Kernel for Machine {
     fn sleep_ns(&self, _ns: u64) {}
 }
 
+impl EventKernel for Machine {}
+
 static PROFILER: Profiler<Machine> = Profiler::new(Machine);
 static SLOTS: [CpuSlot; 2] = [const { CpuSlot::new() }; 2];
+static EVENTS: Events<Machine> = Events::new(&PROFILER);
+static EVENT_SLOTS: [EventSlot; 2] = [const { EventSlot::new() }; 2];
 
 fn memory() -> &'static mut [MaybeUninit<u64>] {
     Box::leak(vec![MaybeUninit::uninit(); 1024].into_boxed_slice())
@@ -46,12 +50,9 @@ fn text() -> String {
 fuzz_target!(|bytes: &[u8]| {
     static SET_UP: Once = Once::new();
     SET_UP.call_once(|| {
-        PROFILER.init(|| Setup {
-            slots: &SLOTS,
-            meta: memory(),
-            config: Config { tsc_hz: 1_000_000_000, text: (0x1000, 0x2000), ..Config::new() },
-        })
-        .expect("a good setup");
+        let config = Config { tsc_hz: 1_000_000_000, text: (0x1000, 0x2000), ..Config::new() };
+        let setup = || Setup { slots: &SLOTS, meta: memory(), config };
+        EVENTS.init(|| &EVENT_SLOTS, setup).expect("a good setup");
         PROFILER.register(1, memory).expect("memory for a ring");
     });
     let before = text();

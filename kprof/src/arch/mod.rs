@@ -39,7 +39,6 @@ macro_rules! processors {
 
 processors!(x86_64 "x86_64", aarch64 "aarch64", riscv64 "riscv64");
 
-#[cfg(feature = "records")]
 pub(crate) use here::own_frame;
 #[cfg(feature = "locks")]
 pub(crate) use here::zero;

@@ -4,16 +4,10 @@
 //! In: the kernel's memory, and one call where each thing happens. Out: each method is one call of its part. Runs in:
 //! each method says where. With the feature off every method does nothing, calls no closure, and adds no byte to the
 //! kernel.
-#![cfg_attr(not(all(feature = "profiling", feature = "records", feature = "probes")), allow(unused_variables))]
+#![cfg_attr(not(feature = "profiling"), allow(unused_variables))]
 
-#[cfg(all(feature = "profiling", feature = "probes"))]
-use super::probes;
-#[cfg(all(feature = "profiling", feature = "records"))]
-use super::records;
 #[cfg(feature = "profiling")]
-use super::{points, state::State};
-#[cfg(all(feature = "profiling", feature = "points"))]
-use super::{points::WAITS, waiting};
+use super::{points, points::WAITS, probes, records, state::State, waiting};
 use crate::config::Setup;
 use crate::errors::{InitError, RegisterError};
 use crate::events::kernel::{Breakpoint, Event, EventKernel, TaskState};
@@ -26,7 +20,7 @@ use core::mem::MaybeUninit;
 /// The body of a call of the scheduler: nothing if nobody wants to know what tasks do, or if the feature is off.
 macro_rules! waiting {
     ($call:expr) => {{
-        #[cfg(all(feature = "profiling", feature = "points"))]
+        #[cfg(feature = "profiling")]
         if WAITS.is_on() {
             $call;
         }
@@ -36,7 +30,7 @@ macro_rules! waiting {
 /// The events of a kernel, beside its [`Profiler`]. Make it in a `static`.
 pub struct Events<K: EventKernel> {
     #[cfg(feature = "profiling")]
-    instance: &'static Instance<K>,
+    pub(crate) instance: &'static Instance<K>,
     #[cfg(feature = "profiling")]
     pub(crate) state: State,
     #[cfg(not(feature = "profiling"))]
@@ -78,8 +72,7 @@ impl<K: EventKernel> Events<K> {
         &self.instance.kernel
     }
 
-    /// Counts an event on the CPU that calls this, in the task that [`Kernel::task`] returns now. Does nothing with the
-    /// feature `events` off. Runs in: any but NMI.
+    /// Counts an event on the CPU that calls this, in the task that [`Kernel::task`] returns now. Runs in: any but NMI.
     #[inline]
     pub fn count(&self, event: Event) {
         feature!({
@@ -105,9 +98,9 @@ impl<K: EventKernel> Events<K> {
     }
 
     /// Gives a CPU its event ring, for the records of hits that a ctl command `event NAME record` asks for. `ring`
-    /// returns the memory, a power of two of at least 1024 words. It is not called with the feature `profiling` or
-    /// `records` off, nor if the CPU has an event ring already. Without it, such hits are counted, and their records
-    /// are lost. Runs in: ordinary code, after [`Events::init`], on any CPU.
+    /// returns the memory, a power of two of at least 1024 words. It is not called with the feature off, nor if the CPU
+    /// has an event ring already. Without it, such hits are counted, and their records are lost. Runs in: ordinary
+    /// code, after [`Events::init`], on any CPU.
     ///
     /// # Errors
     /// [`RegisterError`]: the CPU has no slot or has an event ring already, or the memory cannot be used as a ring.
@@ -117,16 +110,13 @@ impl<K: EventKernel> Events<K> {
         cpu: usize,
         ring: impl FnOnce() -> &'static mut [MaybeUninit<u64>],
     ) -> Result<(), RegisterError> {
-        #[cfg(all(feature = "profiling", feature = "records"))]
-        return records::register(&self.state, cpu, ring);
-        #[cfg(not(all(feature = "profiling", feature = "records")))]
-        Ok(())
+        feature!(records::register(&self.state, cpu, ring); else Ok(()))
     }
 
     /// Counts a hit of a point, with a weight in the point's unit, on the CPU that calls this. If the point is off (as
     /// every point is until a ctl command `event NAME count`), this is one load and a branch. If the point is to be
     /// recorded, the hit also gets a record with the stack of the caller; interrupts are off meanwhile. Does nothing
-    /// with the feature `points` off. Runs in: any but NMI, with locks held too.
+    /// with the feature off. Runs in: any but NMI, with locks held too.
     #[inline(always)]
     pub fn hit(&'static self, point: &'static Point, weight: u64) {
         self.hit_with(point, weight, []);
@@ -143,8 +133,8 @@ impl<K: EventKernel> Events<K> {
         }; else ());
     }
 
-    /// Gives the profiler memory for dynamic probes (the ctl command `probe`). Does nothing with the feature
-    /// `profiling` or `probes` off. Runs in: ordinary code, once.
+    /// Gives the profiler memory for dynamic probes (the ctl command `probe`). Does nothing with the feature off. Runs
+    /// in: ordinary code, once.
     ///
     /// # Errors
     /// [`RegisterError::ProbesTwice`].
@@ -153,16 +143,13 @@ impl<K: EventKernel> Events<K> {
         &'static self,
         memory: &'static ProbeMemory<FUNCTIONS, PLACES, CALLS>,
     ) -> Result<(), RegisterError> {
-        #[cfg(all(feature = "profiling", feature = "probes"))]
-        return probes::register(self, memory);
-        #[cfg(not(all(feature = "profiling", feature = "probes")))]
-        Ok(())
+        feature!(probes::register(self, memory); else Ok(()))
     }
 
     /// Handles a breakpoint exception in kernel code (`int3`), if a probe has caused it: counts the call that begins or
     /// ends, and sets `at` to what the registers are after the instruction that the `int3` replaces. `false`, with
     /// nothing changed, if no probe has caused it; the kernel then does what it does with other breakpoints. Always
-    /// `false` with the feature `probes` off. `arguments` gives the values of rdi, rsi, rdx, rcx, r8 and r9 when the
+    /// `false` with the feature off. `arguments` gives the values of rdi, rsi, rdx, rcx, r8 and r9 when the
     /// exception came; it is called if the probe asks for arguments or has conditions. Runs in: the breakpoint handler,
     /// interrupts off, never in an NMI.
     ///
@@ -172,11 +159,8 @@ impl<K: EventKernel> Events<K> {
     /// processor saved there further down. The stub returns with the registers in `at`.
     #[inline(always)]
     pub unsafe fn on_breakpoint(&'static self, at: &mut Breakpoint, arguments: impl FnOnce() -> [u64; 6]) -> bool {
-        #[cfg(all(feature = "profiling", feature = "probes"))]
         // SAFETY: the caller's promise.
-        return unsafe { probes::on_breakpoint(self, at, arguments) };
-        #[cfg(not(all(feature = "profiling", feature = "probes")))]
-        false
+        feature!(unsafe { probes::on_breakpoint(self, at, arguments) }; else false)
     }
 
     /// Says that a task was created. Until [`Events::woken`] or [`Events::switched`] is called for it, its time
@@ -188,7 +172,7 @@ impl<K: EventKernel> Events<K> {
 
     /// Says that this CPU is about to switch from one task to another, and what the first one does from now on. While
     /// the points `sched.off-cpu`, `sched.blocked` and `sched.latency` are off, this is one load and a branch. Does
-    /// nothing with the feature `points` off. Runs in: the scheduler, on the CPU that switches, interrupts off, under
+    /// nothing with the feature off. Runs in: the scheduler, on the CPU that switches, interrupts off, under
     /// the lock that also orders [`Events::woken`] for these tasks.
     #[inline(always)]
     pub fn switched(&'static self, from: &TaskTimes, to: &TaskTimes, becomes: TaskState) {
@@ -215,7 +199,7 @@ impl<K: EventKernel> Events<K> {
     /// of date if it was right after the command. Runs in: ordinary code.
     #[inline(always)]
     pub fn task_times(&'static self, id: u64, times: &TaskTimes, state: TaskState) {
-        #[cfg(all(feature = "profiling", feature = "points"))]
+        #[cfg(feature = "profiling")]
         waiting::report(self, id, times, state);
     }
 }

@@ -10,7 +10,6 @@ use super::state::State;
 use crate::arch::interrupts;
 use crate::events::kernel::Event;
 use crate::format::record::{EVENT_NAMES, Kind};
-use crate::parts;
 use crate::patience::Patience;
 use crate::state::settings;
 use crate::state::stream::OWNER_WAIT_US;
@@ -20,9 +19,6 @@ impl State {
     /// Counts an event on `cpu`, which is the calling CPU, in the task that `task` returns.
     #[inline]
     pub(crate) fn count(&self, event: Event, cpu: impl FnOnce() -> usize, task: impl FnOnce() -> u64) {
-        if !parts::EVENTS {
-            return;
-        }
         interrupts::without(|| {
             // A CPU without a ring, such as the sampler CPU, is not sampled and not counted.
             let cpu = cpu();
@@ -37,9 +33,6 @@ impl State {
     /// Writes the counts by task into the meta stream. If another CPU is writing them, this function waits for it and
     /// then writes again, because that CPU may have begun before the newest events.
     pub(crate) fn write_events(&self) {
-        if !parts::EVENTS {
-            return;
-        }
         let patience = Patience::us(OWNER_WAIT_US, self.tsc_hz());
         // If the lock stays taken, the counts stay too, and the sampler writes them within a second.
         let Some(_only_taker) = patience.lock(&self.events_taker) else { return };
@@ -57,9 +50,6 @@ impl State {
 
     /// Discards the counts by task from before sampling started.
     pub(crate) fn forget_events(&self) {
-        if !parts::EVENTS {
-            return;
-        }
         let Some(_only_taker) = self.events_taker.try_lock() else { return };
         self.slots().iter().for_each(|slot| slot.by_task.take(|_, _| true));
     }

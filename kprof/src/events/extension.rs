@@ -12,11 +12,9 @@ use crate::errors::{CommandError, ControlError};
 use crate::events::kernel::EventKernel;
 use crate::extension::{Extension, Line};
 use crate::format::command::Command;
-#[cfg(feature = "probes")]
 use crate::format::command::Removed;
 use crate::format::counter::Counter;
 use crate::format::point::CTL_PREFIX;
-use crate::parts::{self, name};
 use crate::state::more_stream::MoreStream;
 use core::fmt::{self, Write};
 
@@ -41,9 +39,7 @@ impl<K: EventKernel> Extension for Events<K> {
                     }
                     POINTS.set(points, state, by_lease);
                 }
-                #[cfg(feature = "probes")]
                 Command::Probe(wanted) => self.state.plant(wanted, by_lease),
-                #[cfg(feature = "probes")]
                 Command::Unprobe(removed) => self.state.remove_probes(removed),
                 _ => {}
             }
@@ -66,7 +62,6 @@ impl<K: EventKernel> Extension for Events<K> {
     }
 
     fn end_lease(&self) {
-        #[cfg(feature = "probes")]
         self.state.end_lease_of_probes();
         if POINTS.has_lease() {
             // What was counted under the lease is written before the counts of others follow.
@@ -90,11 +85,11 @@ impl<K: EventKernel> Extension for Events<K> {
     }
 
     fn wants_times(&self) -> bool {
-        parts::POINTS && WAITS.last().is_some()
+        WAITS.last().is_some()
     }
 
     fn stream(&self, cpu: usize) -> Option<&MoreStream> {
-        self.state.slots().get(cpu)?.records.more()
+        Some(self.state.slot(cpu)?.records.more())
     }
 
     fn counters(&self, cpu: usize, each: &mut dyn FnMut(Counter, u64) -> fmt::Result) -> fmt::Result {
@@ -112,7 +107,7 @@ impl<K: EventKernel> Extension for Events<K> {
     }
 
     fn point_name(&self, number: u64) -> Option<&'static str> {
-        POINTS.iter().find(|point| point.offset().number() as u64 == number).map(|point| point.name)
+        POINTS.iter().find(|point| point.number() == number).map(|point| point.name)
     }
 
     fn put_back(&self, values: [u64; 3], text: &str) {
@@ -126,7 +121,6 @@ impl<K: EventKernel> Extension for Events<K> {
 struct Planned {
     /// The choices for points with those of the write, from its first `event` command on.
     choices: Option<points::Wanted>,
-    #[cfg(feature = "probes")]
     probes: super::probes::Planned,
 }
 
@@ -135,15 +129,9 @@ impl Planned {
     fn add(&mut self, state: &State, line: &Line<'_>) -> Result<(), CommandError> {
         let Line { command, by_lease, .. } = *line;
         match command {
-            Command::Lockup(_) if !parts::LOCKUP => Err(CommandError::NotCompiledIn(name::LOCKUP)),
             Command::Lockup(1..) if state.config().is_none_or(|config| config.trigger == Trigger::Timer) => {
                 Err(CommandError::State("`lockup` needs a sampler CPU: with the trigger `timer` there is none"))
             }
-            Command::Flush if !parts::EVENTS && !parts::POINTS => Err(CommandError::NotCompiledIn(name::EVENTS)),
-            Command::Event(_, state) if state.records() && !parts::RECORDS => {
-                Err(CommandError::NotCompiledIn(name::RECORDS))
-            }
-            Command::Event(..) if !parts::POINTS => Err(CommandError::NotCompiledIn(name::POINTS)),
             Command::Event(points, state) => {
                 let choices = self.choices.get_or_insert_with(|| POINTS.wanted());
                 match choices.choose(points, state, by_lease) {
@@ -151,14 +139,13 @@ impl Planned {
                     false => Err(CommandError::State("at most 16 choices for points: `event * off` removes all")),
                 }
             }
-            Command::Probe(_) | Command::Unprobe(_) if !parts::PROBES => Err(CommandError::NotCompiledIn(name::PROBES)),
-            #[cfg(feature = "probes")]
+            Command::Probe(_) | Command::Unprobe(_) if !cfg!(target_arch = "x86_64") => {
+                Err(CommandError::State("there are no probes on this processor"))
+            }
             Command::Probe(places) => state.check_probe(places, by_lease, &mut self.probes),
-            #[cfg(feature = "probes")]
             Command::Unprobe(Removed::One(address)) if !state.has_probe(address) && !self.probes.plants(address) => {
                 Err(CommandError::State("there is no probe on that function"))
             }
-            #[cfg(feature = "probes")]
             Command::Unprobe(Removed::OfLease) if !by_lease => {
                 Err(CommandError::State("`lease` comes before `unprobe lease`"))
             }

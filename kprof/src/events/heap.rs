@@ -19,8 +19,8 @@ use crate::unwind::Direct;
 use core::alloc::{GlobalAlloc, Layout};
 use core::num::NonZeroU64;
 
-/// A kernel's global allocator whose allocations kprof counts and records. With the cargo feature `heap` or `profiling`
-/// off it is the inner allocator alone.
+/// A kernel's global allocator whose allocations kprof counts and records. With the cargo feature `profiling` off
+/// it is the inner allocator alone.
 pub struct Alloc<A, K: EventKernel> {
     inner: A,
     events: &'static Events<K>,

@@ -12,7 +12,7 @@ pub(crate) mod api;
 pub(crate) mod by_task;
 #[cfg(feature = "profiling")]
 mod extension;
-#[cfg(all(feature = "profiling", feature = "heap"))]
+#[cfg(feature = "profiling")]
 pub(crate) mod heap;
 pub(crate) mod kernel;
 #[cfg(all(feature = "profiling", feature = "locks"))]
@@ -20,17 +20,17 @@ pub(crate) mod locks;
 pub(crate) mod lockup;
 #[cfg(feature = "profiling")]
 pub(crate) mod points;
-#[cfg(all(feature = "profiling", feature = "probes"))]
+#[cfg(feature = "profiling")]
 pub(crate) mod probes;
-#[cfg(all(feature = "profiling", feature = "records"))]
+#[cfg(feature = "profiling")]
 pub(crate) mod records;
 #[cfg(feature = "profiling")]
 pub(crate) mod slot;
 #[cfg(feature = "profiling")]
 mod state;
-#[cfg(all(feature = "profiling", feature = "points"))]
+#[cfg(feature = "profiling")]
 pub(crate) mod task_times;
-#[cfg(all(feature = "profiling", feature = "points"))]
+#[cfg(feature = "profiling")]
 pub(crate) mod waiting;
 
 pub(crate) mod off;

@@ -9,7 +9,6 @@ use crate::arch::{interrupts, timestamp};
 use crate::errors::RegisterError;
 use crate::events::api::Events;
 use crate::events::kernel::EventKernel;
-#[cfg(feature = "heap")]
 use crate::events::points::Role;
 use crate::events::points::{Became, Point, PointCounts, Writing};
 use crate::events::state::State;
@@ -17,7 +16,9 @@ use crate::format::event::{Event, MAX_ARGUMENTS};
 use crate::format::marker::{Marker, TruncationReason};
 use crate::format::point::PointState;
 use crate::format::record::{EVENT_HEADER_WORDS, Kind};
+use crate::kernel::Kernel;
 use crate::ring::Ring;
+use crate::state::Instance;
 use crate::sync::{AtomicU64, Ordering};
 use crate::unwind::{self, ENTRY_PLACES, MAX_SCANNED, Memory, ROUND, Stacks, Walk};
 use core::mem::MaybeUninit;
@@ -61,7 +62,6 @@ impl<K: EventKernel> Events<K> {
     }
 
     /// Counts a hit whose record is lost before it is written.
-    #[cfg(feature = "heap")]
     pub(crate) fn lose_record(&self, point: &'static Point, weight: u64) {
         let slot = self.state.slot(self.kernel().cpu());
         let Some(place) = slot.and_then(|slot| slot.points.get(point.offset())) else {
@@ -84,14 +84,17 @@ impl<K: EventKernel> Events<K> {
             None => Became::Lost,
             Some(writing) => match hit.state == RECORD || is_chosen(hit, place, &writing) {
                 false => Became::Unsampled,
-                true if self.write_record(hit, &writing, memory) => Became::Recorded,
+                true if self.instance.write_record(hit, &writing, memory) => Became::Recorded,
                 true => Became::Lost,
             },
         };
         place.asked.became(became, hit.weight);
         became == Became::Recorded
     }
+}
 
+/// On the profiler itself: the walk needs one pointer fewer than with that of the events.
+impl<K: Kernel> Instance<K> {
     /// Writes the record of a hit. `false` if there is no space.
     #[inline(always)]
     fn write_record<M: Memory>(&self, hit: &Hit<'_>, writing: &Writing<'_>, memory: M) -> bool {
@@ -110,20 +113,20 @@ impl<K: EventKernel> Events<K> {
     /// and the number of words. `None`: the slow path writes all of them again.
     #[inline(always)]
     fn on_fast_path<'r, M: Memory>(&self, hit: &Hit<'_>, ring: &'r Ring, memory: M) -> Option<(&'r AtomicU64, usize)> {
-        let more = self.state.shared.live.fast_path_rounds.get();
+        let more = self.shared.live.fast_path_rounds.get();
         let (head, reservation) = ring.reserve::<HEADER_PLACES, ROUND>(more)?;
         let header = reservation.header();
         header[1].store(head, Ordering::Relaxed);
         header[2].store(hit.point_word(), Ordering::Relaxed);
         header[3].store(timestamp::read(), Ordering::Relaxed);
-        header[4].store(self.kernel().task().id, Ordering::Relaxed);
+        header[4].store(self.kernel.task().id, Ordering::Relaxed);
         header[5].store(hit.weight, Ordering::Relaxed);
         header[6].store(hit.state, Ordering::Relaxed);
         let arguments = header.iter().skip(EVENT_HEADER_WORDS).zip(hit.arguments);
         arguments.for_each(|(place, argument)| place.store(*argument, Ordering::Relaxed));
         let before = EVENT_HEADER_WORDS.wrapping_add(hit.arguments.len());
-        let text = &self.state.shared.ready.text;
-        let run = unwind::callers(self.kernel(), memory, text, hit.frame, reservation.rounds(before))?;
+        let text = &self.shared.ready.text;
+        let run = unwind::callers(&self.kernel, memory, text, hit.frame, reservation.rounds(before))?;
         let words = reservation.before(run.end);
         if words <= before {
             return None;
@@ -131,8 +134,8 @@ impl<K: EventKernel> Events<K> {
         if run.at_root() {
             return Some((&header[0], words));
         }
-        let settings = self.state.shared.settings();
-        let entry = run.cursor.user_entry(self.kernel(), memory, run.bounds)?;
+        let settings = self.shared.settings();
+        let entry = run.cursor.user_entry(&self.kernel, memory, run.bounds)?;
         settings.depth().checked_sub(words.wrapping_sub(before).wrapping_add(entry.frames()))?;
         if settings.include_user() {
             return None;
@@ -145,11 +148,11 @@ impl<K: EventKernel> Events<K> {
     /// Writes and publishes any record. `false` if there is no space.
     #[inline(never)]
     fn on_slow_path<M: Memory>(&self, hit: &Hit<'_>, ring: &Ring, memory: M) -> bool {
-        let settings = self.state.shared.settings();
+        let settings = self.shared.settings();
         let mut walk = Walk {
-            kernel: self.kernel(),
+            kernel: &self.kernel,
             memory,
-            text: self.state.shared.ready.text.get(),
+            text: self.shared.ready.text.get(),
             sink: ring.room(),
             frames_left: settings.depth(),
             scan_left: MAX_SCANNED,
@@ -157,7 +160,7 @@ impl<K: EventKernel> Events<K> {
             user_frames: settings.include_user(),
             in_interrupt: false,
         };
-        let (task, now) = (self.kernel().task().id, timestamp::read());
+        let (task, now) = (self.kernel.task().id, timestamp::read());
         walk.sink.begin(&[0, ring.head(), hit.point_word(), now, task, hit.weight, hit.state]);
         hit.arguments.iter().for_each(|argument| walk.sink.push(*argument));
         // Skips the walk if not even the header fits, which is the usual case in a full ring.
@@ -181,7 +184,7 @@ impl<K: EventKernel> Events<K> {
 impl Hit<'_> {
     #[inline(always)]
     fn point_word(&self) -> u64 {
-        Event::point_word(self.point.offset().number() as u64, self.arguments)
+        Event::point_word(self.point.number(), self.arguments)
     }
 }
 
@@ -189,7 +192,6 @@ impl Hit<'_> {
 #[cold]
 #[inline(never)]
 fn is_chosen(hit: &Hit<'_>, place: &PointCounts, writing: &Writing<'_>) -> bool {
-    #[cfg(feature = "heap")]
     if hit.point.role == Role::Free {
         // Chosen when it was allocated.
         return true;

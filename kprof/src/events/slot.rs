@@ -19,7 +19,6 @@ pub struct EventSlot {
     #[cfg(feature = "locks")]
     pub(crate) waits_for: WaitsFor,
     /// A hit of a probe is in progress on this CPU.
-    #[cfg(feature = "probes")]
     pub(crate) in_probe: AtomicBool,
     /// What the sampler knows of a lockup of this CPU. Only the sampler takes the lock.
     pub(crate) watch: spin::Mutex<Watch>,
@@ -37,7 +36,6 @@ impl EventSlot {
             by_task: TaskCounts::new(),
             #[cfg(feature = "locks")]
             waits_for: WaitsFor::new(),
-            #[cfg(feature = "probes")]
             in_probe: AtomicBool::new(false),
             watch: spin::Mutex::new(Watch::new()),
             is_taken: AtomicBool::new(false),

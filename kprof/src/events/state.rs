@@ -7,7 +7,6 @@
 use super::slot::EventSlot;
 use crate::config::{Config, Trigger};
 use crate::errors::InitError;
-use crate::parts::{self, name};
 use crate::state::Shared;
 use crate::state::meta::Meta;
 use core::ptr;
@@ -29,7 +28,6 @@ pub(crate) struct State {
     /// Why the kernel's tasks are blocked, by number; known from the first call of its scheduler on.
     pub(crate) wait_reasons: spin::Once<&'static [&'static str]>,
     /// The dynamic probes.
-    #[cfg(feature = "probes")]
     pub(crate) probes: super::probes::Probes,
 }
 
@@ -43,16 +41,14 @@ impl State {
             points_taker: spin::Mutex::new(()),
             events_taker: spin::Mutex::new(()),
             wait_reasons: spin::Once::new(),
-            #[cfg(feature = "probes")]
             probes: super::probes::Probes::new(),
         }
     }
 
-    /// Checks the choices, and takes the slots, one for each CPU of the profiler. Called once, while the profiler is set
-    /// up.
+    /// Checks the choices, and takes the slots, one for each CPU of the profiler. Called once, while the profiler is
+    /// set up.
     pub(crate) fn install(&self, slots: &'static [EventSlot], cpus: usize, config: &Config) -> Result<(), InitError> {
         match config {
-            Config { lockup_ms: 1.., .. } if !parts::LOCKUP => return Err(InitError::NotCompiledIn(name::LOCKUP)),
             Config { lockup_ms: 1.., trigger: Trigger::Timer, .. } => return Err(InitError::Lockup),
             _ if slots.len() < cpus => return Err(InitError::FewEventSlots { cpus, slots: slots.len() }),
             _ => {}

@@ -20,8 +20,8 @@ const WOKEN: u8 = TaskPart::Woken as u8;
 const NOTHING: u8 = u8::MAX;
 
 /// What a task does with its time. A kernel has one in its structure of each task, and hands it to
-/// [`Events::switched`](crate::Events::switched) and the other calls of its scheduler. With the feature `profiling`
-/// or `points` off it is empty.
+/// [`Events::switched`](crate::Events::switched) and the other calls of its scheduler. With the feature `profiling` off
+/// it is empty.
 pub struct TaskTimes {
     is_idle: bool,
     times: spin::Mutex<Times>,

@@ -182,6 +182,6 @@ impl Live {
 
     /// After how many milliseconds a lockup is reported; 0: never.
     pub(crate) fn lockup_ms(&self) -> u32 {
-        if parts::LOCKUP { self.lockup_ms.load(Ordering::Relaxed) } else { 0 }
+        self.lockup_ms.load(Ordering::Relaxed)
     }
 }

@@ -19,7 +19,6 @@ use super::stream::{Reader, Stream};
 use crate::arch::{interrupts, timestamp};
 use crate::extension::{Extension, NoExtension};
 use crate::format::record::{Header, Kind, META_HEADER_WORDS};
-use crate::parts;
 use crate::patience::Patience;
 use crate::ring::{Ring, Sink};
 use crate::sync::{AtomicU64, Ordering};
@@ -231,7 +230,7 @@ impl Meta {
                 // Records that an export has written out already do not count as overwritten.
                 let missed = ring.tail() >= unread;
                 let is_unread = ring.tail() >= self.reader.furthest().max(self.copier.position());
-                let goes_back = parts::POINTS && is_unread && self.put_oldest_back(ring);
+                let goes_back = is_unread && self.put_oldest_back(ring);
                 let (_, replaced) = ring.reserve_overwriting(free_words(ring) + 1);
                 if goes_back {
                     self.put_back_until.store(ring.tail(), Ordering::Relaxed);

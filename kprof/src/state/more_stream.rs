@@ -19,7 +19,6 @@ pub(crate) struct MoreStream {
 
 impl MoreStream {
     /// A stream without memory.
-    #[cfg_attr(not(any(feature = "records", test)), allow(dead_code))]
     pub(crate) const fn new() -> Self {
         Self { ring: Ring::none(), reader: Reader::new(), copier: Copier::new(), woken: AtomicBool::new(false) }
     }

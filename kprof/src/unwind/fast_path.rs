@@ -172,7 +172,6 @@ pub(crate) fn innermost<K: Kernel, M: Memory>(
 
 /// Takes the callers of running code, starting at the frame of one of its functions. `None` if the first frame already
 /// needs the slow path. `frame` may be any value.
-#[cfg(feature = "records")]
 #[inline(always)]
 pub(crate) fn callers<K: Kernel, M: Memory>(
     kernel: &K,

@@ -41,7 +41,6 @@ use crate::kernel::{Kernel, Registers};
 use crate::ring::Sink;
 use core::ops::Range;
 pub(crate) use direct::Direct;
-#[cfg(feature = "records")]
 pub(crate) use fast_path::callers;
 pub(crate) use fast_path::{Cursor, FrameCache, ROUND, StackBounds, innermost};
 pub(crate) use stacks::Stacks;
@@ -136,7 +135,6 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     }
 
     /// A walk along the callers of running code, from the frame of one of its functions. `frame` may be any value.
-    #[cfg(feature = "records")]
     pub(crate) fn callers_of(&mut self, frame: u64) {
         let range = self.stack_of(record::next_at(frame));
         let stop = match range == NOWHERE {

@@ -49,7 +49,7 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
     let run = |arguments: &[&[&str]]| must_succeed(&mut cargo(&arguments.concat())).map(drop);
     outcome.check("host crates", run(&[&["clippy", "--quiet", "--all-targets"], &HOST, deny]));
     outcome.check("the simulations", run(&[&["clippy", "--quiet"], &HOST, &proof::SIMULATIONS, deny]));
-    let on = ["--package", "kprof", "--features", "profiling,locks,probes"];
+    let on = ["--package", "kprof", "--features", "profiling,locks"];
     let off = ["--package", "redox-check", "--no-default-features"];
     outcome.check("Redox drop-in, profiler off", run(&[&["clippy", "--quiet", "--all-targets"], &off, deny]));
     outcome.check("kprof with the profiler", run(&[&["clippy", "--quiet", "--all-targets"], &on, deny]));
@@ -94,20 +94,7 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
 pub fn each_feature(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     toolchain::component("clippy", "cargo-clippy", context.install)?;
-    for part in [
-        "",
-        "events",
-        "export",
-        "heap",
-        "lockup",
-        "locks",
-        "points",
-        "probes",
-        "published",
-        "raw-words",
-        "records",
-        "recorder",
-    ] {
+    for part in ["", "export", "locks", "published", "raw-words", "recorder"] {
         let features = format!("profiling,{part}");
         let alone = ["--package", "kprof", "--no-default-features", "--features", features.trim_end_matches(',')];
         let words = [&["clippy", "--quiet", "--tests"][..], &alone, context.deny()];
@@ -147,8 +134,7 @@ fn oldest_rust(outcome: &mut Outcome, install: Install) {
         outcome.skipped.push(format!("kprof by Rust {OLDEST_RUST}: {first}"));
         return;
     }
-    let check =
-        ["check", "--quiet", "--target-dir", "target/oldest", "--features", "kprof/profiling,kprof/locks,kprof/probes"];
+    let check = ["check", "--quiet", "--target-dir", "target/oldest", "--features", "kprof/profiling,kprof/locks"];
     let packages = ["--package", "kprof-format", "--package", "kprof", "--package", "kprof-port"];
     outcome.check("what goes into kernels, by the oldest Rust", with_it(&[&check[..], &packages].concat()));
 }
@@ -158,7 +144,7 @@ pub fn documentation(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut command = cargo(&[&["doc", "--quiet", "--no-deps", "--document-private-items"][..], &HOST].concat());
     outcome.check("cargo doc", must_succeed(command.env("RUSTDOCFLAGS", context.deny_flags())).map(drop));
-    let on = ["--document-private-items", "--package", "kprof", "--features", "profiling,locks,probes"];
+    let on = ["--document-private-items", "--package", "kprof", "--features", "profiling,locks"];
     let mut command = cargo(&[&["doc", "--quiet", "--no-deps"][..], &on].concat());
     outcome.check("cargo doc, kprof", must_succeed(command.env("RUSTDOCFLAGS", context.deny_flags())).map(drop));
     Ok(outcome)
@@ -229,7 +215,7 @@ pub fn host_tests(_: &mut Context) -> Result<Outcome> {
     let mut workspace = cargo(&[&["test", "--quiet", "--no-fail-fast"][..], &HOST, &HOST_TESTS].concat());
     count_tests(&mut outcome, "workspace", &mut workspace)?;
     let mut kprof =
-        cargo(&["test", "--quiet", "--no-fail-fast", "--package", "kprof", "--features", "profiling,locks,probes"]);
+        cargo(&["test", "--quiet", "--no-fail-fast", "--package", "kprof", "--features", "profiling,locks"]);
     count_tests(&mut outcome, "kprof with the profiler", &mut kprof)?;
     let without = ["--package", "kprof", "--no-default-features", "--features", "profiling"];
     let mut parts = cargo(&[&["test", "--quiet"][..], &without, &["--test", "parts"]].concat());

@@ -70,7 +70,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
             for (name, tests) in UNDER_MIRI {
                 let mut miri = nightly("miri");
                 miri.args(["test", "--quiet", "--target-dir", "target/miri", "-p", "kprof"]);
-                miri.args(["--features", "profiling,locks,probes"]);
+                miri.args(["--features", "profiling,locks"]);
                 // The handler finds its slots and words by integer addresses, as in a kernel. Memory is given to the
                 // profiler for ever, and a sampler never returns, so leaks are ignored.
                 miri.args(tests).env("MIRIFLAGS", "-Zmiri-permissive-provenance -Zmiri-ignore-leaks");
@@ -105,7 +105,7 @@ pub fn sanitizers(context: &mut Context) -> Result<Outcome> {
             }
         };
         test.args(["--quiet", "-Zbuild-std", "--target", "x86_64-unknown-linux-gnu"]);
-        test.args(["-p", "kprof", "--features", "profiling,locks,probes"]);
+        test.args(["-p", "kprof", "--features", "profiling,locks"]);
         // Leaks are not reported, because ring memory is given to the profiler for ever.
         test.args(under(sanitizer)).args(NOT_UNDER_SANITIZERS).env("ASAN_OPTIONS", "detect_leaks=0");
         count_tests_of(&mut outcome, name, &mut test)?;

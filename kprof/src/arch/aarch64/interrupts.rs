@@ -23,7 +23,6 @@ pub(crate) fn without<R>(work: impl FnOnce() -> R) -> R {
 }
 
 /// Turns interrupts off. Returns the state before, for [`restore`].
-#[cfg(feature = "records")]
 #[inline(always)]
 pub(crate) fn off() -> u64 {
     #[cfg(all(target_arch = "aarch64", target_os = "none"))]
@@ -38,7 +37,6 @@ pub(crate) fn off() -> u64 {
 }
 
 /// Restores the state before [`off`].
-#[cfg(feature = "records")]
 #[inline(always)]
 pub(crate) fn restore(state: u64) {
     #[cfg(all(target_arch = "aarch64", target_os = "none"))]

@@ -34,7 +34,6 @@ pub(crate) fn without<R>(work: impl FnOnce() -> R) -> R {
 
 /// Turns interrupts off. Returns the flags before, for [`restore`]; 0 in a user program. For code that must be inlined:
 /// a closure of [`without`] is called from two places there, and is not.
-#[cfg(feature = "records")]
 #[inline(always)]
 pub(crate) fn off() -> u64 {
     #[cfg(not(miri))]
@@ -48,7 +47,6 @@ pub(crate) fn off() -> u64 {
 }
 
 /// Turns interrupts on again, if they were on before [`off`].
-#[cfg(feature = "records")]
 #[inline(always)]
 pub(crate) fn restore(flags: u64) {
     if flags & 1 << 9 != 0 {

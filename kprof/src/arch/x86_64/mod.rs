@@ -10,7 +10,6 @@ pub(crate) mod caller;
 pub(crate) mod cycles;
 pub(crate) mod entry;
 pub(crate) mod interrupts;
-#[cfg(feature = "records")]
 pub(crate) mod own_frame;
 pub(crate) mod record;
 pub(crate) mod tables;

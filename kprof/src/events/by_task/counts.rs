@@ -7,14 +7,13 @@
 use crate::events::kernel::Event;
 use crate::format::counter::Counter;
 use crate::format::record::{EVENT_NAMES, OTHER_TASKS};
-use crate::parts;
 use crate::sync::{AtomicU64, Ordering};
 use core::sync::atomic::AtomicBool;
 
 /// The number of tasks that have counts of their own on a CPU.
 const TASKS: usize = 31;
-/// Entries of counts by task: one for each of these tasks, and the shared one. None if nothing is counted.
-const ENTRIES: usize = if parts::EVENTS { TASKS + 1 } else { 0 };
+/// Entries of counts by task: one for each of these tasks, and the shared one.
+const ENTRIES: usize = TASKS + 1;
 
 /// One CPU's counts.
 pub(crate) struct TaskCounts {
@@ -43,10 +42,9 @@ impl TaskCounts {
         }
     }
 
-    /// The totals since boot, by name. None if events are not counted: 0 would be wrong.
+    /// The totals since boot, by name.
     pub(crate) fn totals(&self) -> impl Iterator<Item = (Counter, u64)> {
-        let counted = if parts::EVENTS { &self.totals[..] } else { &[] };
-        Counter::EVENTS.into_iter().zip(counted).map(|(counter, total)| (counter, total.load(Ordering::Relaxed)))
+        Counter::EVENTS.into_iter().zip(&self.totals).map(|(counter, total)| (counter, total.load(Ordering::Relaxed)))
     }
 
     /// Counts one event. Must run on this CPU, with interrupts off.
@@ -95,7 +93,7 @@ impl Counts {
     }
 }
 
-#[cfg(all(test, feature = "events"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

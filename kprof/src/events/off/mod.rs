@@ -2,15 +2,15 @@
 //!
 //! In: cargo features. Out: zero-sized types. Runs in: nowhere.
 
-#[cfg(not(all(feature = "profiling", feature = "heap")))]
+#[cfg(not(feature = "profiling"))]
 pub(crate) mod heap;
 #[cfg(not(all(feature = "profiling", feature = "locks")))]
 pub(crate) mod locks;
 #[cfg(not(feature = "profiling"))]
 pub(crate) mod points;
-#[cfg(not(all(feature = "profiling", feature = "probes")))]
+#[cfg(not(feature = "profiling"))]
 pub(crate) mod probes;
 #[cfg(not(feature = "profiling"))]
 pub(crate) mod slot;
-#[cfg(not(all(feature = "profiling", feature = "points")))]
+#[cfg(not(feature = "profiling"))]
 pub(crate) mod waiting;

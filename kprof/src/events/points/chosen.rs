@@ -26,25 +26,21 @@ impl Distance {
     }
 
     /// The state for which a hit was chosen last, as a word.
-    #[cfg(feature = "heap")]
     pub(crate) fn state_word(&self) -> u64 {
         self.state.load(Ordering::Relaxed)
     }
 
     /// Says that hits are counted in a state in which none is chosen.
-    #[cfg(feature = "heap")]
     pub(crate) fn choose_none(&self, state: u64) {
         self.state.store(state, Ordering::Relaxed);
     }
 
     /// The weight up to the next chosen hit.
-    #[cfg(feature = "heap")]
     pub(crate) fn left(&self) -> u64 {
         self.left.load(Ordering::Relaxed)
     }
 
     /// Sets the weight up to the next chosen hit, which somebody else has counted down.
-    #[cfg(feature = "heap")]
     pub(crate) fn set_left(&self, left: u64) {
         self.left.store(left, Ordering::Relaxed);
     }

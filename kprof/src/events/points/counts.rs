@@ -5,16 +5,12 @@
 //! an NMI. Each count is one atomic addition, so no hit is lost if the caller is interrupted, or moved to another CPU.
 
 use super::asked::{Asked, Outcomes};
-#[cfg(feature = "heap")]
 use crate::format::point::PointState;
 use crate::format::point::{BUCKETS, bucket};
-use crate::parts;
-#[cfg(feature = "heap")]
 use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Memory for what one CPU counts of one point: 576 bytes, or 640 with the cargo feature `records`; aligned so that no
-/// other CPU writes to the same cache lines.
+/// Memory for what one CPU counts of one point: 640 bytes, aligned so that no other CPU writes to the same cache lines.
 #[repr(C, align(64))]
 pub struct PointCounts {
     buckets: [AtomicU64; BUCKETS],
@@ -65,7 +61,6 @@ impl PointCounts {
     }
 
     /// Counts one hit whose weight is not 0 and for which no record is asked.
-    #[cfg(feature = "heap")]
     #[inline(always)]
     pub(crate) fn count_bytes(&self, bytes: NonZeroU64) {
         self.weight.fetch_add(bytes.get(), Ordering::Relaxed);
@@ -75,7 +70,6 @@ impl PointCounts {
     }
 
     /// Counts one hit of a point without a histogram, for which no record is asked.
-    #[cfg(feature = "heap")]
     #[inline(always)]
     pub(crate) fn count_without_histogram(&self, weight: u64) {
         self.weight.fetch_add(weight, Ordering::Relaxed);
@@ -83,7 +77,6 @@ impl PointCounts {
     }
 
     /// Counts one hit for which a record is asked.
-    #[cfg(feature = "records")]
     #[inline(always)]
     pub(crate) fn count_asked(&self, weight: u64) {
         self.asked.ask(weight);
@@ -105,7 +98,6 @@ impl PointCounts {
 
     /// As `take`, of the point of allocations: while they are recorded by chance, those that were only counted were
     /// asked for, too, and not chosen.
-    #[cfg(feature = "heap")]
     pub(crate) fn take_allocations(&self) -> Taken {
         let state = PointState::decode(self.asked.distance().state_word());
         let mut taken = self.take();
@@ -159,7 +151,7 @@ impl Default for PointCounts {
     }
 }
 
-const _: () = assert!(size_of::<PointCounts>() == if parts::RECORDS { 640 } else { 576 }, "the documentation says so");
+const _: () = assert!(size_of::<PointCounts>() == 640, "the documentation says so");
 
 impl Taken {
     /// Hits on CPUs that have no memory for the point.
@@ -191,7 +183,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(feature = "records")]
     fn a_hit_stays_in_its_bucket_until_it_is_known_what_becomes_of_it() {
         use super::super::asked::Became::{Lost, Recorded, Unsampled};
         let counts = PointCounts::new();

@@ -6,23 +6,19 @@
 //! held too; the rest in ordinary code. A hit takes no lock, except a point's first one, which takes one with
 //! interrupts off for as long as it takes to compare its name with at most sixteen choices.
 
-#[cfg(feature = "records")]
 use crate::arch::own_frame;
 use crate::errors::RegisterError;
 use crate::events::api::Events;
 use crate::events::kernel::EventKernel;
-#[cfg(feature = "heap")]
 use crate::events::points::{HEAP, Role};
 use crate::events::points::{Offset, POINTS, Point, PointCounts, Taken, UNLISTED, WAITS};
 use crate::events::state::State;
 use crate::format::point::{BUCKET_PREFIX, PointCounter, PointPart, PointState, Points};
 use crate::format::record::{Kind, NO_CPU};
 use crate::format::waiting::part_names;
-use crate::parts;
 use crate::patience::Patience;
 use crate::state::meta::MAX_TEXT;
 use crate::state::stream::OWNER_WAIT_US;
-#[cfg(feature = "records")]
 use crate::unwind::Direct;
 use core::fmt::Write;
 use core::ptr;
@@ -74,19 +70,15 @@ fn rare_hit<K: EventKernel, const N: usize>(
     handle(events, point, weight, arguments, state, own_frame());
 }
 
-/// The frame pointer of the function that this is inlined into, if records need it.
+/// The frame pointer of the function that this is inlined into.
 #[inline(always)]
 pub(crate) fn own_frame() -> u64 {
-    #[cfg(feature = "records")]
-    return own_frame::pointer();
-    #[cfg(not(feature = "records"))]
-    0
+    own_frame::pointer()
 }
 
 /// Handles a hit of a point that is in the list. `frame` is the frame pointer of a function that the code that was hit
 /// has called.
 #[inline(always)]
-#[cfg_attr(not(feature = "records"), allow(unused_variables))]
 pub(crate) fn handle<K: EventKernel, A: AsRef<[u64]> + ?Sized>(
     events: &'static Events<K>,
     point: &'static Point,
@@ -101,20 +93,14 @@ pub(crate) fn handle<K: EventKernel, A: AsRef<[u64]> + ?Sized>(
             Some(place) => place.count(weight),
             None => point.lose(weight),
         },
-        #[cfg(feature = "records")]
         _ => {
             events.record(point, weight, arguments, state, frame, Direct);
         }
-        // Not without the cargo feature `records`.
-        #[cfg(not(feature = "records"))]
-        _ => point.lose(weight),
     }
 }
 
 /// Takes what a CPU has counted of a point.
-#[cfg_attr(not(feature = "heap"), allow(unused_variables))]
 fn take(point: &Point, place: &PointCounts) -> Taken {
-    #[cfg(feature = "heap")]
     if point.role == Role::Alloc {
         return place.take_allocations();
     }
@@ -148,14 +134,12 @@ pub(crate) fn register(
         return Err(RegisterError::PointsTaken(cpu));
     }
     installing.set(memory);
-    #[cfg(feature = "heap")]
     state.give_heap_places();
     Ok(())
 }
 
 impl State {
     /// Tells the heap where each CPU counts.
-    #[cfg(feature = "heap")]
     pub(crate) fn give_heap_places(&self) {
         for (cpu, slot) in self.slots().iter().enumerate() {
             HEAP.give_places(cpu, |point| slot.points.get(point.offset()));
@@ -165,13 +149,9 @@ impl State {
     /// Writes what the points have counted into the meta stream. What does not fit is kept. If another CPU is writing
     /// the counts, this function waits for it and then writes again.
     pub(crate) fn write_points(&self) {
-        if !parts::POINTS {
-            return;
-        }
         let patience = Patience::us(OWNER_WAIT_US, self.tsc_hz());
         // If the lock stays taken, the counts stay too, and the sampler writes them within a second.
         let Some(_only_taker) = patience.lock(&self.points_taker) else { return };
-        #[cfg(feature = "heap")]
         HEAP.lose_homeless();
         // Records that are replaced by those below add to it, too.
         self.meta().kept.store(0, Ordering::Relaxed);
@@ -184,13 +164,13 @@ impl State {
             for (cpu, slot) in self.slots().iter().enumerate() {
                 let Some(place) = slot.points.get(offset) else { continue };
                 let mut taken = take(point, place);
-                while !taken.is_empty() && self.write_account(point, offset.number(), cpu as u64, &mut taken) {}
+                while !taken.is_empty() && self.write_account(point, cpu as u64, &mut taken) {}
                 kept += u64::from(!taken.is_empty());
                 place.put_back(&taken);
             }
             let (hits, weight) = point.take_lost();
             let mut taken = Taken::lost(hits, weight);
-            if !taken.is_empty() && !self.write_account(point, offset.number(), NO_CPU, &mut taken) {
+            if !taken.is_empty() && !self.write_account(point, NO_CPU, &mut taken) {
                 point.put_back_lost((hits, weight));
                 kept += 1;
             }
@@ -221,7 +201,7 @@ impl State {
         let mut text = heapless::String::<MAX_TEXT>::new();
         // It fits: a name has at most 64 bytes.
         let _ = write!(text, "{} {} {}", point.unit, point.name, point.state());
-        let id = point.offset().number() as u64;
+        let id = point.number();
         if !put(Kind::Point, [id, 0, 0], &text) {
             return false;
         }
@@ -235,14 +215,12 @@ impl State {
 
     /// Writes a record for each of these points that has been hit.
     pub(crate) fn note_points(&self, points: Option<Points<'_>>) {
-        if parts::POINTS {
-            let is_one = |point: &&'static Point| points.is_none_or(|points| points.contains(point.name));
-            POINTS.iter().filter(is_one).for_each(|point| self.note_point(point));
-        }
+        let is_one = |point: &&'static Point| points.is_none_or(|points| points.contains(point.name));
+        POINTS.iter().filter(is_one).for_each(|point| self.note_point(point));
     }
 
     /// Writes one record with as many of these counts as fit into it, and removes them. `false` if there is no room.
-    fn write_account(&self, point: &Point, id: usize, cpu: u64, taken: &mut Taken) -> bool {
+    fn write_account(&self, point: &Point, cpu: u64, taken: &mut Taken) -> bool {
         let mut rest = *taken;
         let mut text = heapless::String::<MAX_TEXT>::new();
         // Nothing here can overflow: a name has at most 64 bytes, and there is room for the other six counters after
@@ -281,7 +259,7 @@ impl State {
             let _ = write!(text, " {name}={count}");
         }
         let weight = core::mem::take(&mut rest.weight);
-        let is_written = self.meta().put(Kind::PointAccount, [id as u64, cpu, weight], &text);
+        let is_written = self.meta().put(Kind::PointAccount, [point.number(), cpu, weight], &text);
         if is_written {
             *taken = rest;
         }

@@ -4,7 +4,6 @@
 //! with interrupts off, orders the first hits and the commands, so that a choice made by name is in force for a point
 //! whether it is hit before or after.
 
-#[cfg(feature = "heap")]
 use super::heap::HEAP;
 use super::point::Point;
 use super::waits::WAITS;
@@ -116,7 +115,6 @@ impl List {
     }
 
     /// The state that the choices give a point, with those of the lease and without them.
-    #[cfg(feature = "probes")]
     pub(crate) fn chosen(&self, point: &Point) -> [PointState; 2] {
         interrupts::without(|| self.wanted.lock().states_of(point))
     }
@@ -160,7 +158,6 @@ impl List {
 /// Tells those who keep the states of points in a shorter form.
 fn follow() {
     WAITS.follow();
-    #[cfg(feature = "heap")]
     HEAP.follow();
 }
 

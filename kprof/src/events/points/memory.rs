@@ -82,12 +82,6 @@ const NOWHERE: usize = usize::MAX;
 impl Offset {
     /// No place.
     pub(crate) const NOWHERE: Self = Self(NOWHERE);
-
-    /// The number of the point, from 0.
-    #[inline(always)]
-    pub(crate) fn number(self) -> usize {
-        self.0 / size_of::<PointCounts>()
-    }
 }
 
 /// The offset of a point, which is set at its first hit.
@@ -130,7 +124,6 @@ mod tests {
         assert!(memory.is_set() && memory.get(cell.get()).is_none());
         for (number, place) in places.iter().enumerate() {
             cell.set_number(number);
-            assert_eq!(cell.get().number(), number);
             assert!(memory.get(cell.get()).is_some_and(|found| ptr::eq(found, place)));
         }
         [3, usize::MAX / 2, usize::MAX].into_iter().for_each(|number| {

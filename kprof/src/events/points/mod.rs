@@ -4,10 +4,8 @@
 //! for records. Runs in: any but NMI.
 
 mod asked;
-#[cfg(feature = "records")]
 mod chosen;
 mod counts;
-#[cfg(feature = "heap")]
 mod heap;
 mod hits;
 mod list;
@@ -17,35 +15,25 @@ mod memory;
 mod point;
 mod records;
 mod replaced;
-#[cfg(feature = "heap")]
 mod samples;
-#[cfg_attr(not(feature = "points"), allow(dead_code))]
 mod waits;
 
-#[cfg(feature = "records")]
 pub(crate) use asked::Became;
 pub use counts::PointCounts;
 pub(crate) use counts::Taken;
-#[cfg(feature = "heap")]
 pub(crate) use heap::{HEAP, Heap};
-#[cfg_attr(not(all(feature = "points", feature = "heap")), allow(unused_imports))]
 pub(crate) use hits::{handle, hit, own_frame, place, register};
 pub(crate) use list::{POINTS, Wanted};
 #[cfg(feature = "locks")]
 pub(crate) use locks::{FAILED, HOLD, WAIT};
 pub(crate) use memory::{Offset, PointMemory};
 pub use point::Point;
-#[cfg(feature = "heap")]
 pub(crate) use point::Role;
 pub(crate) use point::UNLISTED;
 pub(crate) use records::Records;
-#[cfg(feature = "records")]
 pub(crate) use records::Writing;
 pub(crate) use replaced::put_account_back;
-#[cfg(feature = "heap")]
 pub use samples::AllocSample;
-#[cfg(feature = "heap")]
 pub(crate) use samples::Sample;
 pub(crate) use waits::WAITS;
-#[cfg(feature = "points")]
 pub(crate) use waits::{BLOCKED, LATENCY, OFF_CPU};

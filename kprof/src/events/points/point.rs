@@ -7,9 +7,8 @@
 use super::counts::add_saturating;
 use super::memory::{Offset, OffsetCell};
 use crate::format::point::{PointState, Unit, is_name};
-use crate::parts;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// The state of a point whose hits are not counted.
 const OFF: u64 = PointState::Off.encode();
@@ -36,6 +35,8 @@ pub struct Point {
     base: AtomicU64,
     /// Where its counts are in each CPU's memory.
     offset: OffsetCell,
+    /// Its number among all points, from 0. Loaded: the division of the offset needs four instructions more.
+    number: AtomicU32,
     pub(crate) name: &'static str,
     pub(crate) unit: Unit,
     /// The meta stream was in use at its first hit, so the next counts say that it exists.
@@ -45,7 +46,6 @@ pub struct Point {
     /// Hits on CPUs that have no memory for the point, and the sum of their weights.
     lost: AtomicU64,
     lost_weight: AtomicU64,
-    #[cfg(feature = "heap")]
     pub(crate) role: Role,
 }
 
@@ -55,10 +55,8 @@ pub(crate) enum Role {
     /// Nothing.
     Ordinary,
     /// An allocation: hits that are not recorded are counted without a look at the state.
-    #[cfg(feature = "heap")]
     Alloc,
     /// A free: which ones are recorded was decided when they were allocated. It has no histogram.
-    #[cfg(feature = "heap")]
     Free,
 }
 
@@ -72,7 +70,6 @@ impl Point {
     }
 
     /// As `new`, for a point with a role.
-    #[cfg_attr(not(feature = "heap"), allow(unused_variables))]
     pub(crate) const fn with_role(name: &'static str, unit: Unit, role: Role) -> Self {
         assert!(is_name(name), "the name of a point is 1 to 64 visible ASCII characters without `*`");
         Self {
@@ -80,30 +77,27 @@ impl Point {
             counted: OffsetCell::new(),
             base: AtomicU64::new(OFF),
             offset: OffsetCell::new(),
+            number: AtomicU32::new(0),
             name,
             unit,
             is_untold: AtomicBool::new(false),
             next: AtomicPtr::new(ptr::null_mut()),
             lost: AtomicU64::new(0),
             lost_weight: AtomicU64::new(0),
-            #[cfg(feature = "heap")]
             role,
         }
     }
 
     /// Whether its hits are counted by the logarithm of their weights.
     pub(crate) fn has_histogram(&self) -> bool {
-        #[cfg(feature = "heap")]
-        return self.role != Role::Free;
-        #[cfg(not(feature = "heap"))]
-        true
+        self.role != Role::Free
     }
 
     /// Whether a hit is counted now, or is the first one, which is not known yet: for a kernel that needs more than a
-    /// few instructions to find the weight. Always `false` with the feature `profiling` or `points` off. Runs in: any.
+    /// few instructions to find the weight. Always `false` with the feature `profiling` off. Runs in: any.
     #[inline(always)]
     pub fn is_on(&self) -> bool {
-        parts::POINTS && self.state.load(Ordering::Relaxed) != OFF
+        self.state.load(Ordering::Relaxed) != OFF
     }
 
     /// Whether the point has not been hit.
@@ -128,8 +122,15 @@ impl Point {
     /// caller that excludes all others that list.
     pub(crate) fn enlist(&self, number: usize, state: PointState, base: PointState) {
         self.base.store(base.encode(), Ordering::Relaxed);
+        self.number.store(u32::try_from(number).unwrap_or(u32::MAX), Ordering::Relaxed);
         self.offset.set_number(number);
         self.set(state);
+    }
+
+    /// Its number among all points, from 0.
+    #[inline(always)]
+    pub(crate) fn number(&self) -> u64 {
+        self.number.load(Ordering::Relaxed).into()
     }
 
     pub(crate) fn state(&self) -> PointState {

@@ -18,7 +18,7 @@ pub(crate) fn put_account_back(
     [number, cpu, weight]: [u64; 3],
     text: &str,
 ) {
-    let Some(point) = POINTS.iter().find(|point| point.offset().number() as u64 == number) else { return };
+    let Some(point) = POINTS.iter().find(|point| point.number() == number) else { return };
     let taken = counts(&PointAccount::of_record(0, cpu, weight, text));
     if cpu == NO_CPU {
         return point.put_back_lost((taken.outcomes.lost, weight));

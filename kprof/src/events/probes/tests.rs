@@ -9,10 +9,8 @@ use crate::control::OpenControl;
 use crate::events::kernel::{Breakpoint, EventKernel};
 use crate::events::points::{PointCounts, Taken};
 use crate::format::event::MAX_ARGUMENTS;
-#[cfg(feature = "records")]
 use crate::format::record::EVENT_HEADER_WORDS;
 use crate::kernel::{Kernel, Task};
-#[cfg(feature = "records")]
 use crate::ring::Ring;
 use crate::state::slot::CpuSlot;
 use crate::{CpuSet, Trigger};
@@ -103,7 +101,6 @@ fn machine() -> Machine {
     events.init(|| event_slots, || Setup { slots, meta: words(), config }).unwrap();
     let places: &'static [PointCounts] = (0..256).map(|_| PointCounts::new()).collect::<Vec<_>>().leak();
     events.register_points(0, || places).unwrap();
-    #[cfg(feature = "records")]
     events.register_events(0, words).unwrap();
     let control = Some(OpenControl::open(events.state.shared, 1));
     Machine { events, control }
@@ -169,9 +166,8 @@ impl Machine {
         (taken.buckets.iter().sum(), taken.weight, point.take_lost().0)
     }
 
-    #[cfg(feature = "records")]
     fn events(&self) -> &'static Ring {
-        self.events.state.slots()[0].records.more().unwrap().ring.get().unwrap()
+        self.events.state.slots()[0].records.more().ring.get().unwrap()
     }
 }
 
@@ -201,7 +197,6 @@ fn a_call_is_counted_when_it_ends_and_each_instruction_is_emulated() {
 }
 
 #[test]
-#[cfg(feature = "records")]
 #[cfg_attr(miri, ignore = "its stack frames have no order in memory")]
 fn a_record_has_the_function_and_its_callers() {
     let (machine, mut stack) = (with_memory(), [0; STACK_WORDS]);
@@ -252,7 +247,6 @@ fn only_calls_that_meet_all_conditions_are_counted() {
 }
 
 #[test]
-#[cfg(feature = "records")]
 #[cfg_attr(miri, ignore = "its stack frames have no order in memory")]
 fn a_record_has_the_arguments_with_which_the_call_began() {
     let (machine, mut stack) = (with_memory(), [0; STACK_WORDS]);

@@ -64,7 +64,7 @@ fn machine() -> Machine {
 impl Machine {
     /// Records a hit with this frame pointer; returns the words after the TSC.
     fn record<const N: usize>(&self, frame: u64, arguments: &[u64; N]) -> Vec<u64> {
-        let ring = self.events.state.slots()[0].records.more().unwrap().ring.get().unwrap();
+        let ring = self.events.state.slots()[0].records.more().ring.get().unwrap();
         let from = ring.head();
         self.events.record(self.point, 5, arguments, RECORD, frame, Direct);
         assert!(ring.head() > from, "no record of the frame {frame:x}");

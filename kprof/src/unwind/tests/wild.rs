@@ -138,7 +138,6 @@ fn a_kernel_that_declares_the_wrong_range_is_not_believed() {
     }
 }
 
-#[cfg(feature = "records")]
 #[test]
 fn the_callers_of_running_code_are_not_taken_from_a_wrong_range() {
     let mut machine = Machine::new(64);
