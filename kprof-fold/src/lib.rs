@@ -1,7 +1,7 @@
 //! kprof-fold: makes flame graphs and tables from a profile file. The host end of a sample's path.
 //!
 //! The modules in the order of the path: [`read`] parses the bytes, [`symbols`] finds the names of addresses,
-//! [`select`] and [`fold`] choose and fold the stacks, [`account`] checks the account, and [`output`] writes the
+//! [`resolve`] the frames of stacks, [`select`] and [`fold`] choose and fold them, [`account`] checks the account, and [`output`] writes the
 //! result. Nothing here runs in a kernel, nothing here is `unsafe`, and every error says where it is.
 #![doc = "\n---\n"]
 #![doc = include_str!("../README.md")]
@@ -35,6 +35,7 @@ pub mod account;
 pub mod aliasing;
 pub mod amount;
 pub mod fold;
+pub mod resolve;
 
 pub mod diff;
 pub mod heap;

@@ -4,6 +4,7 @@
 //! stored once.
 
 use super::walk::{CLAIMED, RUNNING, Step, marker_name, walk};
+use crate::resolve::place;
 use crate::stacks::{self, Encoding, Stacks, Traits};
 use crate::symbols::{Symbols, name::clean};
 use std::collections::{HashMap, HashSet};
@@ -198,11 +199,11 @@ impl Frames {
     fn with_inlined(&mut self, address: u64, symbols: &Symbols) -> u32 {
         let from = self.found.len();
         self.found.push(0);
-        symbols.frames_at(address, |name| {
-            let number = self.named(name);
+        for function in place(symbols, address).functions {
+            let number = self.named(&function.shown(symbols.with_lines));
             self.found.push(number);
             self.found[from] += 1;
-        });
+        }
         from as u32 | MANY
     }
 

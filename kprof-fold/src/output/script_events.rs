@@ -6,6 +6,7 @@
 use super::script::{Style, frames, time};
 use crate::read::consumer::{Consumer, Recorded, Sample};
 use crate::read::escape::unescape;
+use crate::resolve::Resolver;
 use crate::select::Select;
 use crate::stacks::{StackId, Stacks};
 use crate::symbols::Symbols;
@@ -96,7 +97,8 @@ impl EventLog {
         out: &mut dyn Write,
     ) -> io::Result<()> {
         self.events.sort_by_key(|event| (event.boot, event.tsc, event.cpu));
-        let (mut words, mut text, point) = (Vec::new(), String::new(), visible(&self.point));
+        let (mut resolver, mut words, mut text) = (Resolver::new(symbols), Vec::new(), String::new());
+        let point = visible(&self.point);
         for event in &self.events {
             let (task, at) = (event.task.replace(' ', "_"), time(event.tsc, style.tsc_hz));
             write!(out, "{task} {} {at}: {} {}: {point}:", event.cpu, event.weight, visible(unit))?;
@@ -114,7 +116,7 @@ impl EventLog {
             writeln!(out)?;
             text.clear();
             stacks.words(event.stack, &mut words);
-            frames(&words, symbols, style, &mut text);
+            frames(&words, &mut resolver, style, &mut text);
             out.write_all(text.as_bytes())?;
         }
         out.flush()

@@ -285,23 +285,6 @@ impl Symbols {
         self.has_lines() && (self.with_lines || self.inlines != Inlines::None)
     }
 
-    /// Calls `frame` with the name of each frame at an address of the running kernel, innermost first.
-    pub fn frames_at(&self, address: u64, mut frame: impl FnMut(&str)) {
-        let function = match self.find(address) {
-            Some(number) => self.function(number),
-            None => return frame(UNKNOWN),
-        };
-        for Inlined { name, location, .. } in self.inlined(address) {
-            let mark = if name.is_some() { INLINED } else { "" };
-            let name = name.as_deref().map(|name| self.shown(name));
-            let name = name.as_deref().unwrap_or(&function);
-            match location.filter(|_| self.with_lines) {
-                Some(place) => frame(&format!("{name}{mark} {}:{}", short(&place.file), place.line)),
-                None => frame(&format!("{name}{mark}")),
-            }
-        }
-    }
-
     /// The name of the function with this number.
     pub fn function(&self, number: usize) -> Cow<'_, str> {
         let name = self.plain_name(number);
