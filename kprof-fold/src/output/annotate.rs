@@ -15,6 +15,7 @@ use crate::select::Pattern;
 use crate::stacks::{StackId, Stacks};
 use crate::symbols::Symbols;
 use crate::symbols::elf::Location;
+use crate::symbols::users::plain;
 use crate::timeline::Timeline;
 use kprof_format::fact::Fact;
 use kprof_format::precision::Precision;
@@ -249,7 +250,7 @@ impl Lines {
         let shown =
             |part: u64| if line.samples.total > 0 { format!("{:.2}", self.percent(part)) } else { String::new() };
         let (own, total) = (shown(line.samples.self_samples), shown(line.samples.total));
-        let _ = writeln!(text, "{own:>8} {total:>8}{space} {:x}  {}", line.address, line.text);
+        let _ = writeln!(text, "{own:>8} {total:>8}{space} {:x}  {}", plain(line.address), line.text);
     }
 }
 

@@ -11,6 +11,7 @@ use crate::resolve::{self, Frame, Resolver};
 use crate::select::Select;
 use crate::stacks::Stacks;
 use crate::symbols::Symbols;
+use crate::symbols::users::plain;
 use crate::timeline::{Event, Timeline};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -162,7 +163,7 @@ impl<'a> Made<'a> {
         }
         let id = self.profile.mapping.len() as u64 + 1;
         let (filename, build_id) = (self.text(file), self.text(build_id.unwrap_or_default()));
-        let (memory_start, memory_limit) = text.unwrap_or((0, 0));
+        let (memory_start, memory_limit) = text.map_or((0, 0), |(from, to)| (plain(from), plain(to)));
         self.profile.mapping.push(Mapping {
             id,
             memory_start,
@@ -218,7 +219,7 @@ impl<'a> Made<'a> {
             }
             None => 1,
         };
-        let id = self.push(Location { mapping_id, address, line, ..Location::default() });
+        let id = self.push(Location { mapping_id, address: plain(address), line, ..Location::default() });
         self.by_address.insert(address, id);
         id
     }

@@ -9,6 +9,7 @@ use crate::output::annotate::code;
 use crate::resolve::{Frame, Function, Resolver};
 use crate::stacks::{StackId, Stacks};
 use crate::state::State;
+use crate::symbols::users::plain;
 use crate::symbols::{INLINED, Symbols};
 use kprof_format::marker::Marker;
 use serde_json::{Value, json};
@@ -197,7 +198,7 @@ impl Tree {
     /// Names, files and instructions, for the script.
     pub fn text(&self) -> Value {
         let instruction =
-            |(address, text, chain): &(u64, String, Vec<Place>)| json!([format!("{address:x}"), text, chain]);
+            |(address, text, chain): &(u64, String, Vec<Place>)| json!([format!("{:x}", plain(*address)), text, chain]);
         json!({
             "frames": self.frames.iter().map(|(name, _)| name).collect::<Vec<_>>(),
             "traits": self.frames.iter().map(|(_, traits)| traits).collect::<Vec<_>>(),
