@@ -24,6 +24,7 @@ use crate::output::script_events::EventLog;
 use crate::points::Point;
 use crate::profile::Profile;
 use crate::select::Select;
+use crate::select::{Cpus, in_words};
 use crate::symbols::name::visible;
 use crate::tally::{By, Count};
 use kprof_format::memory;
@@ -247,7 +248,8 @@ pub fn asked(profile: &Profile, file: &str, name: &str, select: &Select) -> Resu
         let account = account_of(name, &whole);
         return Ok((whole, account));
     }
-    let is_wanted = |cpu: Option<u64>| cpu.is_some_and(|cpu| select.cpus.iter().any(|one| u64::from(*one) == cpu));
+    let is_wanted =
+        |cpu: Option<u64>| cpu.and_then(|cpu| u32::try_from(cpu).ok()).is_some_and(|cpu| select.admits_cpu(cpu));
     let (point, elsewhere) = (whole.of_cpus(is_wanted), whole.of_cpus(|cpu| cpu.is_none()));
     let mut account = account_of(&on_cpus(name, &select.cpus), &point);
     if elsewhere.hits() > 0 {
@@ -284,9 +286,8 @@ pub fn point(profile: &Profile, file: &str, name: &str) -> Result<Point, Error> 
 }
 
 /// The name of a point, with the CPUs if they were chosen.
-pub fn on_cpus(name: &str, cpus: &[u32]) -> String {
-    let list: Vec<String> = cpus.iter().map(u32::to_string).collect();
-    if list.is_empty() { name.to_owned() } else { format!("{name} on CPU {}", list.join(", ")) }
+pub fn on_cpus(name: &str, cpus: &[Cpus]) -> String {
+    if cpus.is_empty() { name.to_owned() } else { format!("{name} on CPU {}", in_words(cpus)) }
 }
 
 /// What the first argument of an event means, as the name of a frame.

@@ -20,8 +20,10 @@ pub mod images;
 pub mod latency;
 pub mod load;
 pub mod lockups;
+mod matched;
 pub mod mistakes;
 pub mod nearest;
+mod of_perf;
 pub mod out;
 pub mod pager;
 pub mod places;
@@ -53,7 +55,10 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(tree_without_value(arguments)) {
         Ok(cli) => cli,
         Err(error) => {
-            let _ = error.print();
+            match of_perf::option(&error) {
+                Some(answer) => talk::print(format_args!("kprof-fold: {answer}")),
+                None => drop(error.print()),
+            }
             return ExitCode::from(error.exit_code() as u8);
         }
     };
