@@ -4,7 +4,7 @@
 //! what was lost and what was only counted, as frames of their own. A choice that needs what events do not have is
 //! refused.
 
-use super::args::{Annotate, Choice, Heatmap, Input, Script};
+use super::args::{Annotate, Choice, Input, Script};
 use super::compat::{Output, Rest};
 use super::heap;
 use super::load::{self, Loaded, Opened, Shows};
@@ -18,7 +18,6 @@ use crate::diff::weights::Run;
 use crate::error::Error;
 use crate::events::{EventFacts, EventTally};
 use crate::fold::Folder;
-use crate::output::heatmap as map;
 use crate::output::script::Style;
 use crate::output::script_events::EventLog;
 use crate::points::Point;
@@ -28,7 +27,7 @@ use crate::select::{Cpus, in_words};
 use crate::symbols::name::visible;
 use crate::tally::{By, Count};
 use kprof_format::memory;
-use kprof_format::point::{PointCounter, PointState};
+use kprof_format::point::PointCounter;
 use kprof_format::probe::POINT_PREFIX;
 use std::collections::BTreeMap;
 
@@ -131,27 +130,6 @@ pub fn script(args: &Script, name: &str) -> Result<u8, Error> {
     Ok(opened.exit_code(input.limits(), opened.consumer.len()))
 }
 
-/// `heatmap --event NAME`.
-pub fn heatmap(args: &Heatmap, name: &str) -> Result<u8, Error> {
-    refuse_single(&args.choice, name, "heatmap draws")?;
-    let input = &args.input;
-    let name = &probe_names::in_file(input, name)?;
-    let opened = load::open_any(input, &args.choice, Output::Other, |select| EventLog::new(select.clone(), name))?;
-    let name = opened.names.shown(name);
-    let (point, account) = asked(&opened.profile, &input.file, name, &opened.select)?;
-    let events = opened.consumer.weights(single::clock(&opened, input)?);
-    if events.iter().any(|(_, _, state)| matches!(state, PointState::ByWeight(_))) {
-        let why = format!("the recorded hits of {name} were chosen by weight, so large ones are too many among them");
-        return Err(Error::unusable(&input.file, why));
-    }
-    Talk { quiet: input.quiet }.say(account);
-    let hits: Vec<(f64, u64)> = events.iter().map(|(at, weight, _)| (*at, *weight)).collect();
-    let title = format!("{}: {}", visible(&input.file), visible(name));
-    let svg = map::of_weights(&hits, &visible(&point.unit), &title);
-    with_output(input, |out| out.write_all(svg.as_bytes()).map_err(|error| write_failed(input, error)))?;
-    Ok(opened.exit_code(input.limits(), hits.len()))
-}
-
 /// `annotate --event NAME`: where a function calls the point, or calls what leads to it.
 pub fn annotate(args: &Annotate, name: &str) -> Result<u8, Error> {
     let (input, choice) = (&args.input, &args.choice);
@@ -217,7 +195,7 @@ pub fn refuse(choice: &Choice) -> Result<(), Error> {
     let refused = |option: &str, why: &str| Err(Error::Usage(format!("{option} does not work with --event: {why}")));
     if !choice.between.is_empty() {
         let why = "the account of a point, to which its weights are scaled, is that of the whole file and not of a \
-                   part of its time. script --event, heatmap --event and the page of html --event show a part";
+                   part of its time. script --event and the page of html --event show a part";
         return refused("--between", why);
     }
     let option = if choice.irq_off { "--irq-off" } else { "--irq-on" };

@@ -127,7 +127,6 @@ fn run(cli: Cli) -> Result<u8, Error> {
         (Some(Command::Lockups(args)), _) => lockups::run(&args),
         (Some(Command::Export(args)), _) => single::export(&args),
         (Some(Command::Probes(args)), _) => probes::run(&args),
-        (Some(Command::Heatmap(args)), _) => single::heatmap(&args),
         (None, None) => Err(Error::Usage("FILE and SYMS are needed; see --help".to_owned())),
     }
 }

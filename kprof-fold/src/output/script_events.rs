@@ -11,11 +11,9 @@ use crate::select::Select;
 use crate::stacks::{StackId, Stacks};
 use crate::symbols::Symbols;
 use crate::symbols::name::visible;
-use crate::timeline::Clock;
 use kprof_format::block::Request;
 use kprof_format::event::Arguments;
 use kprof_format::point::PointState;
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// One event.
@@ -71,18 +69,6 @@ impl EventLog {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
-    }
-
-    /// Each event with its seconds since the first one, its weight, and how it was chosen.
-    pub fn weights(&self, tsc_hz: f64) -> Vec<(f64, u64, PointState)> {
-        let mut spans = BTreeMap::<u32, (u64, u64)>::new();
-        for event in &self.events {
-            let span = spans.entry(event.boot as u32).or_insert((event.tsc, event.tsc));
-            *span = (span.0.min(event.tsc), span.1.max(event.tsc));
-        }
-        let clock = Clock::new(&spans, tsc_hz);
-        let seconds = |event: &One| clock.nanos(event.boot as u32, event.tsc) as f64 / 1e9;
-        self.events.iter().map(|event| (seconds(event), event.weight, event.state)).collect()
     }
 
     /// Writes all events by boot and time. `unit` is that of the weights.

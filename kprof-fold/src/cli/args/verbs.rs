@@ -322,17 +322,6 @@ pub enum Viewer {
     Otlp,
 }
 
-/// Arguments of `heatmap`.
-#[derive(Args, Clone, Debug)]
-pub struct Heatmap {
-    /// What to read.
-    #[command(flatten)]
-    pub input: Input,
-    /// Which samples count, and how they are shown.
-    #[command(flatten)]
-    pub choice: Choice,
-}
-
 /// Arguments of `annotate`.
 #[derive(Args, Clone, Debug)]
 pub struct Annotate {

@@ -26,7 +26,6 @@ const ELSEWHERE: [&str; 19] = [
     "page.html",
     "profile.html",
     "src/scheme/",
-    "heatmap.svg",
     "diff.svg",
     "difference.svg",
     "rust-toolchain.toml",
