@@ -71,7 +71,7 @@ enum Command {
     #[command(after_help = "Example:
   kprof-qemu record --kernel kernel.elf -- qemu-system-x86_64 -kernel kernel.elf -smp 4 -nographic
 
-A QEMU without plugins, or of version 9 and later, is sampled by its gdb stub, as attach does.")]
+A QEMU without plugins, or of version 9.0 or 9.1, is sampled by its gdb stub, as attach does.")]
     Record(Record),
     /// Samples a machine that already runs, through its gdb stub
     #[command(
