@@ -10,13 +10,14 @@ use crate::place::Place;
 use crate::profile::{About, Counts, Profile};
 use crate::tables::{self, Unwind};
 use crate::walk::Tables;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{BufWriter, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::ExitCode;
 
 /// The kernel's file, if one was given.
 ///
@@ -123,31 +124,25 @@ fn keep_older(file: &Path) -> Result<()> {
     }
 }
 
-/// Shows the result, or says how to.
+/// Prints the report and draws the page, or says how to.
 ///
 /// # Errors
-/// If kprof-fold cannot be run.
+/// If the page was not drawn.
 pub fn draw(common: &Profiling) -> Result<()> {
     let (file, Some(kernel)) = (common.output.display().to_string(), &common.kernel) else {
         eprintln!("kprof-qemu: next: kprof-fold html {} KERNEL -o page.html", common.output.display());
         return Ok(());
     };
-    let beside = std::env::current_exe().ok().map(|exe| exe.with_file_name("kprof-fold")).filter(|fold| fold.exists());
-    let fold = beside.unwrap_or_else(|| PathBuf::from("kprof-fold"));
     let page = format!("{file}.html");
-    let mut is_drawn = false;
-    // The report has the account; the page need not print it again.
-    for words in [&["report", "--top", "12"][..], &["html", "--quiet", "-o", &page]] {
+    let fold = |words: &[&str]| {
         let user = common.code().has_user().then_some("--user");
-        let done = Command::new(&fold).args(words).args(user).arg(&file).arg(kernel).status();
-        match done {
-            // What went wrong has been said by kprof-fold.
-            Ok(status) => is_drawn = status.success(),
-            Err(error) => bail!("{}: cannot run ({error}); cargo install kprof-fold installs it", fold.display()),
-        }
-    }
-    if is_drawn {
-        eprintln!("kprof-qemu: the page is {page}");
-    }
+        let all = ["kprof-fold"].into_iter().chain(words.iter().copied()).chain(user).chain([&*file, kernel]);
+        // What goes wrong it says itself.
+        kprof_fold::cli::main(all.map(OsString::from)) == ExitCode::SUCCESS
+    };
+    // The report has the account; the page need not print it again.
+    fold(&["report", "--top", "12"]);
+    ensure!(fold(&["html", "--quiet", "-o", &page]), "{file}: has all samples, and {page} was not drawn");
+    eprintln!("kprof-qemu: the page is {page}");
     Ok(())
 }

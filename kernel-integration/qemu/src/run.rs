@@ -155,9 +155,13 @@ impl<'a> Run<'a> {
     }
 }
 
-/// QEMU's exit code as this program's.
+/// QEMU's exit code as this program's, which is said if it is not 0; 1 if QEMU was ended by a signal.
 pub fn exit_code(status: ExitStatus) -> ExitCode {
-    ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+    let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
+    if !status.success() {
+        eprintln!("kprof-qemu: QEMU has ended ({status}), so the exit code is {code}");
+    }
+    ExitCode::from(code)
 }
 
 /// The guest's processor, by the program's name. The plugin compares it with what QEMU says.

@@ -125,6 +125,7 @@ fn parts(context: &mut Context, parts: &[&str], folder: &str) -> Result<Outcome>
     if is_wanted("record") {
         outcome.check("by time, every tick is accounted for", outside.by_time(MIN_SAMPLES));
         outcome.check("of two vCPUs one is sampled if one is named", outside.by_cpu());
+        outcome.check("the page is drawn without another program, and the exit code is said", outside.draws());
     }
     if is_wanted("user") {
         let parted = context.parts().and_then(|parts| user::check(&outside, parts));
@@ -277,6 +278,29 @@ impl Outside {
         self.has_the_work("time.txt", 50, least)
     }
 
+    /// One command leads to the picture: nothing but QEMU is run.
+    fn draws(&self) -> Result<()> {
+        let (profile, page) = (self.file("drawn.txt"), self.file("drawn.txt.html"));
+        let mut command = run::bound(&self.tool);
+        command
+            .env("PATH", "")
+            .args(["record", "--every", EVERY, "-o"])
+            .arg(&profile)
+            .arg("--kernel")
+            .arg(&self.kernel);
+        command.arg("--").arg(&self.qemu).args(self.machine("drawn.log", &COUNTED));
+        let done = run::caught(&mut command, LIMIT)?;
+        let code = done.status.and_then(|status| status.code());
+        let said = format!(
+            "the page is {}\nkprof-qemu: QEMU has ended (exit status: 33), so the exit code is 33",
+            page.display()
+        );
+        ensure!(code == Some(33) && done.text.contains(&said), "exit code {code:?}: {}", done.text);
+        ensure!(done.text.contains("bare::is_prime"), "the report lacks the kernel's work: {}", done.text);
+        ensure!(fs::read_to_string(&page)?.contains("</html>"), "{} is not a page", page.display());
+        Ok(())
+    }
+
     fn by_cpu(&self) -> Result<()> {
         for (name, how) in [("cpu-time", &["--cpu", "1"][..]), ("cpu-every", &["--cpu", "1", "--every", EVERY])] {
             let (profile, machine) = (format!("{name}.txt"), self.machine(&format!("{name}.log"), &COUNTED));
@@ -289,10 +313,30 @@ impl Outside {
         Ok(())
     }
 
+    /// Whether two runs of several vCPUs with `-icount` may differ.
+    fn is_unsteady(&self) -> bool {
+        self.version >= UNSTEADY
+    }
+
+    /// The first of two runs alike; with a QEMU whose runs may differ, of several.
+    fn repeated<T, K: PartialEq>(&self, mut run: impl FnMut() -> Result<T>, key: impl Fn(&T) -> K) -> Result<T> {
+        let tries = if self.is_unsteady() { TRIES } else { 2 };
+        let mut keys = Vec::new();
+        for _ in 0..tries {
+            let done = run()?;
+            let of = key(&done);
+            if keys.contains(&of) {
+                return Ok(done);
+            }
+            keys.push(of);
+        }
+        bail!("of {tries} runs no two are alike")
+    }
+
     /// A run that is as it should be; with a QEMU whose runs may differ, one of several.
     fn until_alike<T>(&self, mut run: impl FnMut() -> T, is_alike: impl Fn(&T) -> bool) -> T {
         let mut last = run();
-        let more = if self.version >= UNSTEADY { TRIES - 1 } else { 0 };
+        let more = if self.is_unsteady() { TRIES - 1 } else { 0 };
         for _ in 0..more {
             if is_alike(&last) {
                 break;
@@ -302,28 +346,23 @@ impl Outside {
         last
     }
 
-    /// The samples of a run by instructions.
-    fn samples_of(&self, run: &str) -> Result<Vec<String>> {
-        let machine = self.machine(&format!("{run}.log"), &COUNTED);
-        self.record(&format!("{run}.txt"), &["--every", EVERY], machine)?;
-        self.has_the_work(&format!("{run}.txt"), 2, MIN_SAMPLES)?;
-        let text = fs::read_to_string(self.file(&format!("{run}.txt")))?;
-        Ok(text.lines().filter(|line| line.starts_with("guest ")).map(str::to_owned).collect())
+    /// The samples of a run by instructions, and its serial log.
+    fn samples(&self) -> Result<(Vec<String>, Vec<u8>)> {
+        self.record("one.txt", &["--every", EVERY], self.machine("one.log", &COUNTED))?;
+        self.has_the_work("one.txt", 2, MIN_SAMPLES)?;
+        let text = fs::read_to_string(self.file("one.txt"))?;
+        let samples = text.lines().filter(|line| line.starts_with("guest ")).map(str::to_owned).collect();
+        Ok((samples, fs::read(self.file("one.log"))?))
     }
 
     fn by_instructions(&self) -> Result<()> {
-        let one = self.samples_of("one")?;
-        let is_like_one = |two: &Result<Vec<String>>| two.as_ref().is_ok_and(|two| *two == one);
-        let two = self.until_alike(|| self.samples_of("two"), is_like_one)?;
-        ensure!(one == two, "two runs have other samples: {} and {}", one.len(), two.len());
-        let log = |name: &str| fs::read(self.file(name)).with_context(|| name.to_owned());
+        let (_, with) = self.repeated(|| self.samples(), Clone::clone).context("samples and serial log")?;
         let alone = || {
             let mut alone = run::bound(&self.qemu);
             let done = run::caught(alone.args(self.machine("alone.log", &COUNTED)), LIMIT)?;
             ensure!(done.status.is_some_and(|status| status.code() == Some(33)), "{}", done.text);
-            log("alone.log")
+            fs::read(self.file("alone.log")).context("alone.log")
         };
-        let with = log("one.log")?;
         let alone = self.until_alike(alone, |alone| alone.as_ref().is_ok_and(|alone| *alone == with))?;
         ensure!(alone.len() > 10_000, "the serial log is nearly empty: then this shows nothing");
         ensure!(alone == with, "the serial log is another one with the plugin");

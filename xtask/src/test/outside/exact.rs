@@ -28,12 +28,14 @@ type Counted = Result<(Rows, String)>;
 /// Runs the checks.
 pub fn check(outside: &Outside, outcome: &mut Outcome) {
     let file = |name: &str| outside.file(name).display().to_string();
-    let counted = count(
-        outside,
-        "calls",
-        &["--folded", &file("calls.folded"), "--per-cpu", &file("part.folded"), "--from", "bare::work"],
-    );
     let own = |rows: &Rows| rows.iter().map(|(name, (own, _))| (name.clone(), *own)).collect::<Vec<_>>();
+    let part = file("part.folded");
+    let by_calls = ["--folded", &file("calls.folded"), "--per-cpu", &part, "--from", "bare::work"];
+    let count_calls = || count(outside, "calls", &by_calls);
+    let counted = match outside.is_unsteady() {
+        true => outside.repeated(count_calls, |(rows, _)| own(rows)),
+        false => count_calls(),
+    };
     let is_alike = |flat: &Counted| {
         flat.as_ref().is_ok_and(|(flat, _)| counted.as_ref().is_ok_and(|(rows, _)| own(flat) == own(rows)))
     };

@@ -190,8 +190,6 @@ impl<'a> Guest<'a> {
     /// Records with the kernel's file. Returns what the tool says.
     fn record_kernel(&self, options: &[&str]) -> Result<String> {
         let mut command = run::bound(&self.outside.tool);
-        // `record` runs kprof-fold, which is in another folder here.
-        run::with_programs_beside(&mut command, &self.outside.fold);
         command.args(["record", "--every", EVERY, "--kernel"]).arg(&self.kernel).args(options).arg("-o");
         command.arg(self.file("kernel.txt")).arg("--").arg(&self.qemu);
         self.run(command, "kernel.log", &ICOUNT)

@@ -83,8 +83,6 @@ pub fn script(source: &str, replaced: &[(&str, &str)], to: &Path) -> Result<()> 
 /// Runs a verb of the tool with this kernel; gives the exit code and what it said.
 pub fn tool(outside: &Outside, kernel: &Path, words: &[&str]) -> Result<(Option<i32>, String)> {
     let mut command = run::bound(&outside.tool);
-    // `record` runs kprof-fold, which is in another folder here.
-    run::with_programs_beside(&mut command, &outside.fold);
     let mut machine = outside.machine("moved.log", &COUNTED);
     *machine.last_mut().context("the machine has a kernel")? = kernel.display().to_string();
     let done = run::caught(command.args(words).arg("--").arg(&outside.qemu).args(machine), LIMIT)?;
