@@ -134,9 +134,15 @@ pub fn draw(common: &Profiling) -> Result<()> {
         return Ok(());
     };
     let page = format!("{file}.html");
+    let text = fs::read_to_string(&common.output).with_context(|| file.clone())?;
+    let boot: &[&str] = if has_moved(&text) { &["--boot", "last"] } else { &[] };
+    if !boot.is_empty() {
+        eprintln!("kprof-qemu: the kernel ran at several addresses: report and page are of the last boot (--boot)");
+    }
     let fold = |words: &[&str]| {
         let user = common.code().has_user().then_some("--user");
-        let all = ["kprof-fold"].into_iter().chain(words.iter().copied()).chain(user).chain([&*file, kernel]);
+        let words = words.iter().chain(boot).copied();
+        let all = ["kprof-fold"].into_iter().chain(words).chain(user).chain([&*file, kernel]);
         // What goes wrong it says itself.
         kprof_fold::cli::main(all.map(OsString::from)) == ExitCode::SUCCESS
     };
@@ -145,4 +151,32 @@ pub fn draw(common: &Profiling) -> Result<()> {
     ensure!(fold(&["html", "--quiet", "-o", &page]), "{file}: has all samples, and {page} was not drawn");
     eprintln!("kprof-qemu: the page is {page}");
     Ok(())
+}
+
+/// Whether a boot of the profile has other anchors than the first: names can be those of one address only.
+fn has_moved(profile: &str) -> bool {
+    let Some(first) = profile.lines().next() else { return false };
+    let mut boots: Vec<Vec<&str>> = Vec::new();
+    for line in profile.lines() {
+        match boots.last_mut() {
+            _ if line == first => boots.push(Vec::new()),
+            Some(anchors) if line.starts_with("# anchor ") => anchors.push(line),
+            _ => {}
+        }
+    }
+    boots.iter().any(|anchors| *anchors != boots[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_has_moved_if_two_boots_have_other_anchors() {
+        let boot = |anchor: &str| format!("# kprof 1\n# arch x86_64\n# anchor _stext {anchor}\nguest 0 1 2 3\n");
+        let profile = |anchors: &[&str]| anchors.iter().map(|anchor| boot(anchor)).collect::<String>();
+        assert!(has_moved(&profile(&["ffffffff81000000", "ffffffff92000000"])));
+        assert!(!has_moved(&profile(&["ffffffff81000000", "ffffffff81000000"])));
+        assert!(!has_moved(&profile(&["ffffffff81000000"])) && !has_moved(""));
+    }
 }
