@@ -141,8 +141,8 @@ pub struct Record {
 /// Arguments of `attach`.
 #[derive(Args, Debug)]
 pub struct Attach {
-    /// The gdb stub; a port alone is one of this host
-    #[arg(long, value_name = "HOST:PORT")]
+    /// The gdb stub: HOST:PORT, a port of this host, or unix:PATH
+    #[arg(long, value_name = "ADDRESS")]
     pub gdb: String,
     /// The profile.
     #[command(flatten)]
