@@ -17,7 +17,7 @@ use super::output::{Output, message};
 use super::probes::Probes;
 use super::processor::Processor;
 use super::qemu::{self, Id, Readings, Vcpu, executed};
-use super::reset::BOOT;
+use super::reset::{BOOT, MAX_CPUS};
 use super::sample::watch_first_block;
 use super::seen::Seen;
 use super::send;
@@ -29,9 +29,6 @@ use super::window::{Watched, visit};
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
-
-/// The most vCPUs.
-const MAX_CPUS: usize = 256;
 
 /// When a vCPU is reset (INIT), QEMU counts the rest of its slice as executed. The two counts are compared at each
 /// translation, where both can be read. What one faulting instruction changes is smaller than this.

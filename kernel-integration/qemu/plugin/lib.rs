@@ -100,6 +100,6 @@ fn install(id: Id, target: &str, max_vcpus: usize, arguments: &Arguments) -> Res
     let out = output::Output::new(UnixStream::connect(path).map_err(|error| format!("{path}: {error}"))?);
     match arguments.word("count") {
         Some(_) => count::install(id, processor, arguments, out),
-        None => sample::install(id, processor, arguments, out),
+        None => sample::install(id, (processor, max_vcpus), arguments, out),
     }
 }

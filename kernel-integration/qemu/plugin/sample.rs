@@ -40,7 +40,7 @@ struct Plugin {
     out: Output,
     processor: Processor,
     walks: Mutex<Walks>,
-    cpus: [Cpu; MAX_CPUS],
+    cpus: Box<[Cpu]>,
 }
 
 static PLUGIN: OnceLock<Plugin> = OnceLock::new();
@@ -175,7 +175,7 @@ fn on_translation_by_time(block: *mut qemu::Block) {
     qemu::watch_ticks(block);
 }
 
-/// The plugin and its state of a vCPU; `None` beyond [`MAX_CPUS`].
+/// The plugin and its state of a vCPU; `None` beyond the most that the machine can have.
 fn vcpu(cpu: usize) -> Option<(&'static Plugin, &'static Cpu)> {
     let plugin = PLUGIN.get()?;
     Some((plugin, plugin.cpus.get(cpu)?))
@@ -214,13 +214,18 @@ fn on_exit() {
 }
 
 /// Begins to sample.
-pub fn install(id: Id, processor: Processor, arguments: &Arguments, out: Output) -> Result<(), String> {
+pub fn install(
+    id: Id,
+    (processor, max_vcpus): (Processor, usize),
+    arguments: &Arguments,
+    out: Output,
+) -> Result<(), String> {
     let (period, by_time) = match (arguments.number("hz"), arguments.number("every")) {
         (Some(hz), _) => ((1_000_000_000 / hz).max(1), true),
         (None, Some(every)) => (every, false),
         (None, None) => return Err("the plugin was given neither hz nor every".to_owned()),
     };
-    let cpus = std::array::from_fn(|_| Cpu::default());
+    let cpus = (0..max_vcpus.clamp(1, MAX_CPUS)).map(|_| Cpu::default()).collect();
     let walks = Mutex::new(Walks::new(arguments)?);
     let start = Instant::now();
     let plugin = PLUGIN.get_or_init(|| Plugin { start, period, by_time, out, processor, walks, cpus });
@@ -229,7 +234,7 @@ pub fn install(id: Id, processor: Processor, arguments: &Arguments, out: Output)
         arguments.word("cpus").map(|list| list.split(':').filter_map(|number| number.parse().ok()).collect());
     for (cpu, number) in plugin.cpus.iter().zip(0_u64..) {
         cpu.is_chosen.store(chosen.as_ref().is_none_or(|chosen| chosen.contains(&number)), Relaxed);
-        cpu.random.store(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ number << 56, Relaxed);
+        cpu.random.store(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ number << 56 ^ number >> 8, Relaxed);
     }
     let translate = if plugin.by_time { on_translation_by_time } else { on_translation };
     Callbacks { vcpus: Some([on_init, on_idle, on_resume]), translate, exit: on_exit }.register(id);

@@ -64,6 +64,8 @@ pub fn check(outside: &Outside, context: &Context, outcome: &mut Outcome) {
         let done = Guest::new(outside, processor, context, LOW).and_then(|guest| guest.check_low());
         outcome.check(&format!("one of {} in the lower half has them too", processor.name), done);
     }
+    let done = Guest::new(outside, &PROCESSORS[0], context, FRAME_POINTERS).and_then(|guest| guest.has_all_vcpus());
+    outcome.check("of many vCPUs each has its ticks", done);
 }
 
 /// How the guest's own code is compiled; `core` is the target's, which has no frame pointers.
@@ -237,6 +239,16 @@ impl<'a> Guest<'a> {
         let rest: u64 = folded.iter().map(|(_, count)| count).sum::<u64>() - all - of(";stub");
         eprintln!("{}: {all} samples in kmain, {} in the exception, {rest} others", self.of.name, of(";stub"));
         ensure!(of("stub;handler;turn") > 0 && rest < all / 500, "the exception is missing: {folded:?}");
+        Ok(())
+    }
+
+    /// A machine with more vCPUs than a byte can number; the guest uses the first one only.
+    fn has_all_vcpus(&self) -> Result<()> {
+        self.record("many", &["--hz", "20"], &["-M", "virt,gic-version=3", "-smp", "260"])?;
+        let text = fs::read_to_string(self.file("many.txt"))?;
+        let ticks = |cpu: u32| text.lines().any(|line| line.starts_with(&format!("# account cpu={cpu} sent=")));
+        let silent = (0..260).find(|cpu| !ticks(*cpu));
+        ensure!(silent.is_none(), "vCPU {silent:?} had no tick");
         Ok(())
     }
 
