@@ -5,6 +5,7 @@
 
 use super::qemu::CpuState;
 use super::symbol::symbol;
+use std::cell::Cell;
 use std::ffi::{CStr, c_int};
 use std::ptr::NonNull;
 
@@ -26,9 +27,19 @@ pub fn counted() -> u64 {
     unsafe { icount_get_raw() as u64 }
 }
 
+thread_local! {
+    /// Where this thread has its vCPU, once it was looked for: that takes a lock.
+    static PLACE: Cell<Option<NonNull<*mut CpuState>>> = const { Cell::new(None) };
+}
+
 /// Where this thread has its vCPU, or null.
 pub fn current() -> Option<NonNull<*mut CpuState>> {
-    Some(symbol(CURRENT)?.cast())
+    PLACE.with(|place| {
+        if place.get().is_none() {
+            place.set(symbol(CURRENT).map(NonNull::cast));
+        }
+        place.get()
+    })
 }
 
 /// The guest's clock when `executed` instructions have begun, for a QEMU that counts instructions. An instruction that

@@ -109,17 +109,16 @@ fn other(now: *mut CpuState) -> usize {
 /// Whether the page of this address is mapped, and is memory. On the thread of a vCPU.
 pub fn is_memory(page: u64) -> bool {
     let Some((is_device, how)) = DEVICES.get() else { return false };
-    let physical = match (how, current()) {
-        (Page::Official(translate), _) => {
+    let physical = match how {
+        Page::Official(translate) => {
             let mut physical = 0;
             translate(page, &raw mut physical).then_some(physical)
         }
-        (Page::Own(physical), Some(place)) => {
+        Page::Own(physical) => current().and_then(|place| {
             // SAFETY: the variable is this thread's own.
             let cpu = unsafe { place.read() };
             (!cpu.is_null()).then(|| physical(cpu, page)).filter(|page| *page != u64::MAX)
-        }
-        _ => None,
+        }),
     };
     physical.is_some_and(|at| match is_device {
         IsDevice::At(is_io) => !is_io(at),
