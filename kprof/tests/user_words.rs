@@ -7,7 +7,6 @@ mod array_kernel;
 
 use array_kernel::*;
 use kprof::format::marker::{Facts, Marker, TruncationReason};
-use kprof::format::record::SAMPLE_HEADER_WORDS;
 use kprof::{Config, CpuSlot, Outcome, Profiler, Registers};
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
@@ -39,9 +38,9 @@ fn sampled(daemon: &Daemon, at: &Registers) -> Vec<u64> {
     assert_eq!(PROFILER.on_nmi(&token(), at), Outcome::Sampled);
     let mut buffer = [0; 4096];
     let bytes = daemon.stream.read(&mut buffer).unwrap();
-    let words = words(&buffer[..bytes]);
-    daemon.acknowledge(words[1] + words.len() as u64).unwrap();
-    words[SAMPLE_HEADER_WORDS..].to_vec()
+    let [record] = &records(&buffer[..bytes])[..] else { panic!("not one record") };
+    daemon.acknowledge(record.end()).unwrap();
+    record.stack()
 }
 
 #[test]

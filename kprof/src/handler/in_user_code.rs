@@ -4,12 +4,10 @@
 //! Out: a record, or `None`, and then the slow path takes the sample. Runs in: NMI. These functions get the few
 //! registers that they need, because a copy of all of them costs twice as many instructions as there are registers.
 
-use super::sample::{HEADER_PLACES, Leave, Tick, frames_of, interrupts_off};
-use crate::arch::timestamp;
+use super::sample::{HEADER_PLACES, Leave, Tick, frames_of, header, interrupts_off};
 use crate::format::record::Kind;
 use crate::kernel::{Interrupted, Kernel, Outcome, Registers};
 use crate::unwind::{self, Cursor, ENTRY_PLACES, Memory, ROUND, StackBounds, user_word};
-use core::sync::atomic::Ordering;
 
 /// Words before the first caller in a sample of user code, which has no facts.
 const USER_HEADER_PLACES: usize = HEADER_PLACES - 1;
@@ -40,12 +38,10 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         if task.idle || interrupts_off != 0 {
             return None;
         }
-        let header = reservation.header();
-        let first = [0, head, number, timestamp::read(), task.id, user_word(pc)];
-        header.iter().zip(first).for_each(|(place, word)| place.store(word, Ordering::Relaxed));
+        reservation.begin(&header(head, number, task.id, user_word(pc)).words());
         let places = reservation.rounds(USER_HEADER_PLACES).as_flattened();
         let callers = unwind::user_frames(kernel, fp, places)?;
-        ring.publish_at(&header[0], Kind::Sample, USER_HEADER_PLACES.wrapping_add(callers));
+        ring.publish_at(&reservation.header()[0], Kind::Sample, USER_HEADER_PLACES.wrapping_add(callers));
         counters.recorded.add(1);
         counters.recorded_user.add(1);
         Some(Outcome::Sampled)

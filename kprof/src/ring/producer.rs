@@ -179,6 +179,14 @@ impl<'r, const H: usize, const R: usize> Reservation<'r, H, R> {
         unsafe { &*self.first.cast() }
     }
 
+    /// Writes the words of a header, except for word 0: [`Ring::publish_at`] writes it when the record is complete.
+    #[inline(always)]
+    pub(crate) fn begin<const N: usize>(&self, words: &[u64; N]) {
+        const { assert!(N <= H) };
+        let places = self.header().iter().zip(words).skip(1);
+        places.for_each(|(place, word)| place.store(*word, Ordering::Relaxed));
+    }
+
     /// The rounds, beginning after the first `skip` words of the header.
     #[inline(always)]
     pub(crate) fn rounds(&self, skip: usize) -> &'r [[AtomicU64; R]] {

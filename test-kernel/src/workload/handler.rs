@@ -9,6 +9,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use alloc::sync::Arc;
 use alloc::vec;
 
+use kprof::format::record::RawHeader;
+
 use crate::cpu::entry::TrapFrame;
 use crate::task::thread;
 use crate::wait::{Reason, WaitQueue};
@@ -75,10 +77,10 @@ fn tick(sum: &mut Sum) {
     let end = look();
     sum.spent += (end - begun) - (begun - start);
     sum.ticks += 1;
-    // A raw record has its length in the low byte of the first word. Four of its words are not callers.
+    // A raw record has its length in the low byte of the first word. The words of its header are not callers.
     let mut record = vec![0; 4096];
     let bytes = profiling::PROFILER.open_stream(cpu::id(), 0).and_then(|stream| stream.read(&mut record)).unwrap_or(0);
-    sum.frames += if bytes > 0 { u64::from(record[0]) - 4 } else { 0 };
+    sum.frames += if bytes > 0 { u64::from(record[0]) - RawHeader::WORDS as u64 } else { 0 };
 }
 
 #[inline(never)]

@@ -9,7 +9,7 @@
 
 use super::Found;
 use crate::format::lockup::{AT_PREFIX, HOLDER_PREFIX, LockupCounter};
-use crate::format::record::SAMPLE_HEADER_WORDS;
+use crate::format::record::SampleHeader;
 use crate::state::Shared;
 use crate::state::meta::MAX_TEXT;
 use core::fmt::Write as _;
@@ -62,14 +62,15 @@ impl Report<'_> {
     pub(crate) fn stacks(&self) -> impl Iterator<Item = Stack> {
         self.shared.slots().iter().enumerate().filter_map(|(cpu, slot)| {
             let newest = slot.sampler.watch.lock().newest?;
-            const WORDS: usize = SAMPLE_HEADER_WORDS + STACK_WORDS;
+            const WORDS: usize = SampleHeader::WORDS - 1 + STACK_WORDS;
             let (words, length) = slot.ring.get()?.first_words::<WORDS>(newest).ok()??;
             let mut text = Text::new();
-            let _ = write!(text, "{:x} ", words[3]);
-            for (number, word) in words.iter().take(length as usize).skip(SAMPLE_HEADER_WORDS).enumerate() {
-                let _ = write!(text, "{}{word:x}", if number > 0 { "," } else { "" });
+            let SampleHeader { tsc, task, address, .. } = SampleHeader::read(|at| words[at]);
+            let _ = write!(text, "{tsc:x} {address:x}");
+            for word in words.iter().take(length as usize).skip(SampleHeader::WORDS) {
+                let _ = write!(text, ",{word:x}");
             }
-            Some(Stack { cpu: cpu as u64, task: words[4], text })
+            Some(Stack { cpu: cpu as u64, task, text })
         })
     }
 }
