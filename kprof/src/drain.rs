@@ -225,7 +225,7 @@ mod tests {
     fn read_raw(callers: &[u64]) -> Vec<u64> {
         let (ring, reader) = (ring_of(MAX_WORDS), Reader::new());
         let mut sink = ring.room();
-        let header = SampleHeader { position: 0, tick: 3, tsc: 0x75c, task: 8, address: 0xa0 };
+        let header = SampleHeader { tsc: 0x75c, task: 8, address: 0xa0, ..SampleHeader::default() };
         for word in header.words().iter().chain(callers) {
             sink.push(*word);
         }

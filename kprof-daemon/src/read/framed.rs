@@ -276,7 +276,7 @@ mod tests {
     fn samples(callers: &[usize]) -> Vec<[u8; 8]> {
         let mut words = Vec::new();
         for callers in callers {
-            let header = SampleHeader { position: words.len() as u64, tick: 1, tsc: 2, task: 3, address: 0x1000 };
+            let header = SampleHeader { position: words.len() as u64, address: 0x1000, ..SampleHeader::default() };
             let callers: Vec<u64> = (0x1001..).take(*callers).collect();
             words.extend(header.record(Kind::Sample, &callers));
         }

@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn a_sample_whose_damaged_length_reaches_over_the_next_one_needs_a_closer_look_in_every_form() {
         let sample = |position, words| {
-            let header = SampleHeader { position, tick: 1, tsc: 5, task: 6, address: 0xf00 };
+            let header = SampleHeader { position, tsc: 5, task: 6, address: 0xf00, ..SampleHeader::default() };
             let mut sample: Vec<u64> = header.record(Kind::Sample, &[0xf01]).collect();
             sample[0] = Header { kind: Kind::Sample, words }.encode();
             sample.into_iter().map(u64::to_le_bytes).collect::<Vec<_>>()

@@ -352,7 +352,8 @@ mod tests {
     fn a_sample_with_a_long_name_has_its_whole_line_although_its_callers_are_known() {
         let mut words = Vec::new();
         for _ in 0..3 {
-            let header = SampleHeader { position: words.len() as u64, tick: 1, tsc: 5, task: 0, address: 0xf00 };
+            let header =
+                SampleHeader { position: words.len() as u64, tsc: 5, address: 0xf00, ..SampleHeader::default() };
             words.extend(header.record(Kind::Sample, &[0xf01, 0xf02]));
         }
         let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();

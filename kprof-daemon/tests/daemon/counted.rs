@@ -209,7 +209,7 @@ fn a_first_word_that_is_damaged_costs_its_record_and_is_no_newer_kernel() {
 #[test]
 fn a_recording_that_ends_inside_a_record_is_read_to_its_end_and_the_rest_is_told() {
     let framed = |at: u64| -> Vec<u64> {
-        let header = SampleHeader { position: at, tick: 1, tsc: 1000 + at, task: 1, address: 2 };
+        let header = SampleHeader { position: at, tsc: 1000 + at, task: 1, address: 2, ..SampleHeader::default() };
         header.record(Kind::Sample, &[5; 9 - SampleHeader::WORDS]).collect()
     };
     let raw = |at: u64| RawHeader { address: 2, tsc: 1000 + at, task: 1 }.record(&[3, 4, 5, 6, 7]).collect();

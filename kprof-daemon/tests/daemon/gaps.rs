@@ -25,7 +25,7 @@ const WORDS: u64 = SampleHeader::WORDS as u64 + 2;
 
 /// The bytes of samples at these positions.
 fn bytes(positions: impl IntoIterator<Item = u64>) -> Vec<u8> {
-    let header = |position| SampleHeader { position, tick: 1, tsc: 2, task: 3, address: 4 };
+    let header = |position| SampleHeader { position, address: 4, ..SampleHeader::default() };
     let record = |at: u64| header(at).record(Kind::Sample, &[5, 6]);
     positions.into_iter().flat_map(record).flat_map(u64::to_le_bytes).collect()
 }

@@ -187,7 +187,7 @@ fn the_boot_of_framed_recordings_is_that_of_their_oldest_record() {
         text.lines().find(|line| line.starts_with("# boot ")).expect("a boot id").to_owned()
     };
     let put = |cpu: u32, tick: u64, tsc: u64| {
-        let header = SampleHeader { position: 0, tick, tsc, task: 1, address: 0xffff_ffff_8020_0000 };
+        let header = SampleHeader { tick, tsc, task: 1, address: 0xffff_ffff_8020_0000, ..SampleHeader::default() };
         let bytes: Vec<u8> = header.record(Kind::Sample, &[]).flat_map(u64::to_le_bytes).collect();
         std::fs::write(folder.path().join(format!("profiling-{cpu}.bin")), bytes).unwrap();
     };

@@ -69,7 +69,7 @@ fn a_session_waits_a_second_and_half_of_it_if_somebody_watches() {
 fn put_words(kernel: &mut Kernel, cpu: u32, words: usize, length: usize) {
     for _ in 0..words / length {
         let callers = vec![5; length - SampleHeader::WORDS];
-        let header = |position| SampleHeader { position, tick: 1, tsc: 1, task: 1, address: 5 };
+        let header = |position| SampleHeader { position, tsc: 1, task: 1, address: 5, ..SampleHeader::default() };
         let ring = kernel.rings.get_mut(&cpu).unwrap();
         assert!(ring.put(length, |position| header(position).record(Kind::Sample, &callers).collect()));
     }

@@ -35,7 +35,7 @@ macro_rules! headers {
         $(#[$doc])*
         ///
         /// The fields are the words after word 0, in this order.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct $type<T = u64> { $($(#[$each])* pub $field: T,)* }
 
         impl $type {

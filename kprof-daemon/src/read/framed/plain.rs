@@ -121,7 +121,7 @@ mod tests {
 
     /// A sample at this position with its TSC and this many callers.
     fn sample(position: u64, tsc: u64, callers: u64) -> Vec<u64> {
-        let header = SampleHeader { position, tick: tsc / 10, tsc, task: 4, address: 5 };
+        let header = SampleHeader { position, tick: tsc / 10, tsc, address: 5, ..SampleHeader::default() };
         let callers: Vec<u64> = (0..callers).map(|caller| 0x100 + caller).collect();
         header.record(Kind::Sample, &callers).collect()
     }
@@ -133,7 +133,7 @@ mod tests {
         let mut passed = Vec::new();
         let run = records.each_plain(|plain| {
             let sample = plain.sample();
-            assert_eq!((sample.tick, sample.task, sample.stack.first), (sample.tsc / 10, 4, 5));
+            assert_eq!((sample.tick, sample.task, sample.stack.first), (sample.tsc / 10, 0, 5));
             assert!(sample.stack.callers.iter().eq(0x100..0x100 + plain.callers.len() as u64));
             let is_taken = refused != Some(sample.tsc);
             passed.extend(is_taken.then_some(sample.tsc));

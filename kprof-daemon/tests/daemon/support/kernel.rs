@@ -274,7 +274,8 @@ impl Kernel {
         let (tick, tsc, version) = (self.tick, self.tsc, self.version);
         let Some(ring) = self.rings.get_mut(&cpu) else { return };
         let made = ring.put(SampleHeader::WORDS - 1 + stack.len(), |position| {
-            let header = SampleHeader { position, tick, tsc, task, address: stack[0] };
+            let mut header = SampleHeader { position, tick, tsc, ..SampleHeader::default() };
+            (header.task, header.address) = (task, stack[0]);
             let mut words: Vec<u64> = header.record(Kind::Sample, &stack[1..]).collect();
             if let Some(version) = version {
                 words[0] = words[0] & !(0xff << 24) | u64::from(version) << 24;
