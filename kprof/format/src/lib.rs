@@ -39,6 +39,7 @@ pub mod probe;
 pub mod record;
 pub mod samples;
 pub mod serial;
+pub mod settings;
 mod table;
 pub mod text;
 pub mod waiting;

@@ -7,7 +7,7 @@
 use super::OpenControl;
 use crate::errors::StateError;
 use crate::state::Shared;
-use crate::state::choices::Key;
+use crate::state::choices::Keys;
 use crate::state::points::POINTS;
 use crate::state::settings::State;
 use crate::state::transition::Writer;
@@ -36,14 +36,14 @@ pub(crate) fn undo_expired_lease(shared: &Shared, writer: &Writer<'_>) -> Result
     let (choices, target) = layers.in_force();
     let change = writer.prepare(&choices, target, false)?;
     let before = change.before;
-    if keys.contains(Key::CPUS) {
+    if keys.contains(Keys::CPUS) {
         for sampler in shared.slots().iter().map(|slot| &slot.sampler) {
             sampler.enabled.store(sampler.enabled_base.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
     #[cfg(feature = "probes")]
     shared.end_lease_of_probes();
-    if keys.contains(Key::POINTS) {
+    if keys.contains(Keys::POINTS) {
         // What was counted under the lease is written before the counts of others follow.
         shared.write_points();
         POINTS.end_lease();
@@ -56,10 +56,10 @@ pub(crate) fn undo_expired_lease(shared: &Shared, writer: &Writer<'_>) -> Result
     }
     let committed = change.commit(&choices, target, false);
     // The streams are free again, so that a full meta ring can take these records.
-    if keys.contains(Key::CPUS) {
+    if keys.contains(Keys::CPUS) {
         shared.note_cpus();
     }
-    if keys.contains(Key::POINTS) {
+    if keys.contains(Keys::POINTS) {
         shared.note_points(None);
     }
     shared.note_choices(now.differences(&choices), &choices);

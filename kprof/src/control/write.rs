@@ -17,7 +17,7 @@ use crate::kernel::ControlDone;
 use crate::parts;
 use crate::patience::Patience;
 use crate::state::Shared;
-use crate::state::choices::Key;
+use crate::state::choices::Keys;
 use crate::state::owner::{Activity, Conflict};
 use crate::state::points::{POINTS, WAITS};
 use crate::state::settings::State;
@@ -249,7 +249,7 @@ fn tell(shared: &Shared, bytes: &[u8], plan: &Plan) {
         }
     }
     shared.note_choices(plan.keys, &plan.choices);
-    if plan.keys.contains(Key::CPUS) {
+    if plan.keys.contains(Keys::CPUS) {
         shared.note_cpus();
     }
     if plan.done.wants_names {
