@@ -1,12 +1,13 @@
 //! Resolves stacks: from the words of a stack to its frames with their functions. Stage: between symbolize and
 //! everything that shows stacks.
 //!
-//! In: the words of stacks, and symbols. Out: for each stack its frames, innermost first; for each address the functions
-//! that are there, with their lines. [`walk`](mod@crate::fold::walk) decides which frames a stack has, and the symbols
-//! decide whether a candidate is the caller. Each address is looked up once. Every verb, page and export that shows more
-//! than names takes its stacks from here; [`crate::fold`] takes only the functions, because it counts names.
+//! In: the words of stacks, and symbols. Out: for each stack its frames, innermost first; for each address the
+//! functions that are there, with their lines. [`walk`](mod@crate::fold::walk) decides which frames a stack has, and
+//! the symbols decide whether a candidate is the caller. Each address is looked up once. Every verb, page and export
+//! that shows more than names takes its stacks from here; [`crate::fold`] takes only the functions, because it counts
+//! names.
 
-use crate::fold::frames::ByAddress;
+use crate::by_address::ByAddress;
 use crate::fold::walk::{RUNNING, Step, marker_name, walk};
 use crate::symbols::elf::{Inlined, Location};
 use crate::symbols::name::clean;

@@ -1,7 +1,7 @@
 //! `cargo xtask outside`: samples any kernel in QEMU, without installing anything.
 //!
-//! In: a QEMU command line. Out: what `kprof-qemu record` writes: the profile, its report, and a page. The kernel's file
-//! is the one that the command line boots. The exit code is that of `kprof-qemu record`.
+//! In: a QEMU command line. Out: what `kprof-qemu record` writes: the profile, its report, and a page. The kernel's
+//! file is the one that the command line boots. The exit code is that of `kprof-qemu record`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};

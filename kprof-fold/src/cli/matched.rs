@@ -1,8 +1,8 @@
 //! Refuses names that match nothing: functions, tasks, CPUs. Stage: command line, after reading.
 //!
-//! In: the choice, and what the profile and the symbols have. Out: an error with the nearest names, or nothing. An empty
-//! picture for a misspelt name would look like an answer. In a comparison a function may be gone from one side, so there
-//! only a message says it.
+//! In: the choice, and what the profile and the symbols have. Out: an error with the nearest names, or nothing. An
+//! empty picture for a misspelt name would look like an answer. In a comparison a function may be gone from one side,
+//! so there only a message says it.
 
 use super::args::Input;
 use super::nearest;

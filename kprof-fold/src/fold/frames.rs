@@ -4,11 +4,11 @@
 //! stored once.
 
 use super::walk::{CLAIMED, RUNNING, Step, marker_name, walk};
+use crate::by_address::ByAddress;
 use crate::resolve::place;
 use crate::stacks::{self, Encoding, Stacks, Traits};
 use crate::symbols::{Symbols, name::clean};
-use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::HashSet;
 
 /// The number of a frame. Two frames with the same name are the same frame.
 pub type FrameId = u32;
@@ -22,33 +22,6 @@ const MAX_RESERVED: usize = 1 << 16;
 
 /// This bit is set in the value of the map if an address has several frames.
 const MANY: u32 = 1 << 31;
-
-/// Hash for addresses: one folded multiplication.
-#[derive(Default)]
-pub struct AddressHasher(u64);
-
-impl Hasher for AddressHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        self.0 ^= crate::stacks::hash(bytes);
-    }
-
-    // The length of a slice.
-    fn write_usize(&mut self, value: usize) {
-        self.write_u64(value as u64);
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        let wide = u128::from(value ^ self.0) * 0x9e37_79b9_7f4a_7c15;
-        self.0 = wide as u64 ^ (wide >> 64) as u64;
-    }
-}
-
-/// A map from addresses.
-pub type ByAddress<V> = HashMap<u64, V, BuildHasherDefault<AddressHasher>>;
 
 /// The names of all frames.
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 //! digits. A `->` inside a name becomes an arrow sign, because tools that read this form take `->` for inlining and
 //! split the name there.
 
-use crate::fold::frames::AddressHasher;
+use crate::by_address::AddressHasher;
 use crate::resolve::{Frame, Resolver};
 use crate::stacks::{StackId, Stacks};
 use crate::symbols::{Symbols, name::clean, users::plain};

@@ -1,7 +1,8 @@
 //! Kernels whose code is in the lower half of the address space. Stage: read.
 //!
 //! In: the header of a boot. Out: where its code is. Every address of code in the lower half gets bit 63, because
-//! everywhere else an address without this bit is user code; the header's own text stays as it is. A file from outside the guest has the bit already.
+//! everywhere else an address without this bit is user code; the header's own text stays as it is. A file from outside
+//! the guest has the bit already.
 
 use super::Boot;
 use crate::relocations::{LOWER_HALF, NOWHERE};

@@ -1,9 +1,9 @@
 //! Names of functions and tasks as users give them, as every program of kprof understands them.
 //!
-//! In: a pattern and a name. Out: how closely they fit. A text with `*` (any bytes) or `?` (one byte) must fit the whole
-//! name. Any other text is the whole name, the end of its path, or a part of it. The newer mangling of Rust puts the
-//! type of a method in brackets, `<fs::OpenFile>::write`; such a name also fits as `fs::OpenFile::write`. Runs in: any.
-//! Never allocates.
+//! In: a pattern and a name. Out: how closely they fit. A text with `*` (any bytes) or `?` (one byte) must fit the
+//! whole name. Any other text is the whole name, the end of its path, or a part of it. The newer mangling of Rust puts
+//! the type of a method in brackets, `<fs::OpenFile>::write`; such a name also fits as `fs::OpenFile::write`. Runs in:
+//! any. Never allocates.
 
 /// How closely a name fits; the closest comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

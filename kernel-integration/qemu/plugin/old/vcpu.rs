@@ -1,7 +1,7 @@
 //! A vCPU of QEMU 7.2 to 8.2: its registers and its memory, by functions that QEMU itself uses. Stage: capture.
 //!
-//! In: a vCPU's number. Out: its registers, its memory. Runs in: QEMU's process, on the thread of the vCPU. Written from
-//! the published interface (QEMU 7.2, `docs/devel/tcg-plugins` and the exported symbols).
+//! In: a vCPU's number. Out: its registers, its memory. Runs in: QEMU's process, on the thread of the vCPU. Written
+//! from the published interface (QEMU 7.2, `docs/devel/tcg-plugins` and the exported symbols).
 
 use super::riscv;
 use crate::clock::{current, qemu_get_cpu};

@@ -4,7 +4,8 @@
 //! frame at an address: its name, how deeply it is inlined, what kind of code it is, its file and line. Each address is
 //! looked up once.
 
-use crate::fold::frames::{ByAddress, FrameId, Frames, UNKNOWN};
+use crate::by_address::ByAddress;
+use crate::fold::frames::{FrameId, Frames, UNKNOWN};
 use crate::resolve::{self, Frame, Resolver};
 use crate::stacks::{StackId, Stacks};
 use crate::state::State;

@@ -335,9 +335,13 @@ async function start() {
   // For scripts that drive the page, and for its tests. `millis` is how long opening has taken.
   const millis = performance.now();
   /// The colors of states, and those that have labels on them.
-  const palette = () => ({ kinds: KIND_COLORS.map((color) => css(color)), labels: [...new Set([css(NEUTRAL),
-    ...frameColors(data), ...[1, 0.01, -0.01, -1].flatMap((change) => [true, false].map((is) => changeColor(change, is)))])] });
-  window.kprof = { millis, data, palette, get now() { return now; }, get choice() { return choice; }, change, flame, timeline,
+  const palette = () => {
+    const changes = [1, 0.01, -0.01, -1].flatMap((size) => [true, false].map((is) => changeColor(size, is)));
+    const labels = [...new Set([css(NEUTRAL), ...frameColors(data), ...changes])];
+    return { kinds: KIND_COLORS.map((color) => css(color)), labels };
+  };
+  window.kprof = { millis, data, palette, get now() { return now; }, get choice() { return choice; }, change, flame,
+    timeline,
     folded: () => foldedText(data, now.calls, now.weights) };
 }
 
