@@ -117,8 +117,8 @@ impl Folder<'_> {
         folded
     }
 
-    /// Which frames `--under`, `--not` and `--callers` mean, by their numbers. All names are needed for that, so it takes
-    /// a first pass over the stacks; without these options there is none.
+    /// Which frames `--under`, `--not` and `--callers` mean, by their numbers. All names are needed for that, so it
+    /// takes a first pass over the stacks; without these options there is none.
     fn chosen(&self, counts: &[Count], frames: &mut Frames) -> Chosen {
         if [&self.select.under, &self.select.not, &self.select.callers].into_iter().all(Vec::is_empty) {
             return Chosen::default();
@@ -159,8 +159,8 @@ struct Chosen {
 }
 
 impl Chosen {
-    /// Removes what is outside of `--under`, and inside of `--callers`; returns false if the stack does not count. `ids`
-    /// are innermost first.
+    /// Removes what is outside of `--under`, and inside of `--callers`; returns false if the stack does not count.
+    /// `ids` are innermost first.
     fn cut(&self, select: &Select, ids: &mut Vec<FrameId>) -> bool {
         if ids.iter().any(|id| self.not.get(*id as usize) == Some(&true)) {
             return false;
