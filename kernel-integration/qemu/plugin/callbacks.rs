@@ -2,7 +2,7 @@
 //!
 //! In: functions of the plugin. Out: calls of them by QEMU. Runs in: QEMU's process.
 
-use super::qemu::{Block, Id};
+use super::interface::{Block, Id};
 use std::ffi::{c_uint, c_void};
 use std::sync::OnceLock;
 

@@ -3,7 +3,7 @@
 //! In: nothing. Out: what the plugin interface of no version tells, by functions and a variable that QEMU itself uses.
 //! QEMU 7.2 to 11.1 export them. Runs in: QEMU's process.
 
-use super::qemu::CpuState;
+use super::interface::CpuState;
 use super::symbol::symbol;
 use std::cell::Cell;
 use std::ffi::{CStr, c_int};

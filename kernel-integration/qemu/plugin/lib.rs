@@ -18,6 +18,7 @@ mod functions;
 mod guest;
 mod halts;
 mod histogram;
+mod interface;
 #[cfg(not(interface = "1"))]
 mod official;
 #[cfg(interface = "1")]

@@ -6,6 +6,7 @@
 
 use super::Arguments;
 use super::place::Finder;
+pub use super::qemu::Processor;
 use super::qemu::Vcpu;
 use super::records::{self, Registers, aarch64, riscv64};
 use super::seen::Seen;
@@ -20,14 +21,6 @@ const LEVEL: u64 = 3 << 2;
 /// The interrupt bits of mstatus, by privilege.
 const SUPERVISOR: u64 = 1;
 const MACHINE: u64 = 3;
-
-/// A processor whose guests are sampled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Processor {
-    X86,
-    Arm,
-    Riscv,
-}
 
 /// What is known of the guest's code, and of QEMU's vCPUs.
 pub struct Walks {

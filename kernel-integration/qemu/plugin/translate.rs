@@ -28,7 +28,8 @@ impl Translated {
     fn new(of: Described) -> Self {
         let end = of.block.lengths.len() as u32;
         let ends = of.runs.iter().copied().skip(1).chain([end]);
-        let run = |(first, end): (&u32, u32)| Run { first: *first, length: end - first, count: Counter::default() };
+        let run =
+            |(first, end): (&u32, u32)| Run { first: *first, length: end - first, count: Counter::new(end - first) };
         Self { runs: of.runs.iter().zip(ends).map(run).collect(), of }
     }
 }
@@ -68,7 +69,7 @@ impl Blocks {
         // SAFETY: the block and its instructions are being translated; the counters live as long as the process.
         unsafe {
             for run in &known.runs {
-                qemu::count(&handles[run.first as usize..][..run.length as usize], run);
+                qemu::count(&handles[run.first as usize..][..run.length as usize], &run.count);
             }
         }
         Some(known)

@@ -14,8 +14,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, ExitCode, ExitStatus};
 use tempfile::TempDir;
 
-/// A plugin for QEMUs with this interface, the versions of QEMU that take it, and the file that `build.rs` has
-/// compiled.
+/// A plugin for QEMUs with the same interface: the versions that take it, and the file that `build.rs` has compiled.
 struct Plugin {
     first: (u32, u32),
     last: (u32, u32),

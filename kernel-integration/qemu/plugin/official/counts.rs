@@ -7,8 +7,7 @@
 
 use super::internal::shares;
 use super::scores::Word;
-use crate::qemu::{ADD, Instruction, OnBlock};
-use crate::translate::Run;
+use crate::interface::{ADD, Instruction, OnBlock};
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
@@ -37,22 +36,22 @@ static EXECUTED_BY: OnceLock<Word> = OnceLock::new();
 /// Where the count of an only vCPU is.
 static ONLY: AtomicPtr<u64> = AtomicPtr::new(std::ptr::null_mut());
 
-/// How often something happened.
+/// How often a run of instructions began.
 pub enum Counter {
-    All(AtomicU64),
+    /// One word for all vCPUs, and the length of the run.
+    All(AtomicU64, u32),
     Each(Word),
 }
 
-impl Default for Counter {
-    fn default() -> Self {
-        if shares() { Self::All(AtomicU64::new(0)) } else { Self::Each(Word::new()) }
-    }
-}
-
 impl Counter {
+    /// A counter of a run of so many instructions.
+    pub fn new(length: u32) -> Self {
+        if shares() { Self::All(AtomicU64::new(0), length) } else { Self::Each(Word::new()) }
+    }
+
     pub fn get(&self) -> u64 {
         match self {
-            Self::All(count) => count.load(Relaxed),
+            Self::All(count, _) => count.load(Relaxed),
             Self::Each(word) => word.sum(),
         }
     }
@@ -73,9 +72,9 @@ pub fn executed() -> u64 {
 ///
 /// # Safety
 /// QEMU has given the instructions, which are those of the run, for a block that is being translated.
-pub unsafe fn count(instructions: &[*mut Instruction], run: &'static Run) {
+pub unsafe fn count(instructions: &[*mut Instruction], run: &'static Counter) {
     let Some(first) = instructions.first() else { return };
-    let Counter::Each(word) = run.count else {
+    let Counter::Each(word) = *run else {
         let data = (&raw const *run).cast_mut().cast();
         // SAFETY: as the caller promises; the run lives as long as the process.
         return unsafe { qemu_plugin_register_vcpu_insn_exec_cb(*first, at_run, READS_NOTHING, data) };
@@ -96,9 +95,9 @@ pub unsafe fn count(instructions: &[*mut Instruction], run: &'static Run) {
 /// A run begins, on the one thread of all vCPUs.
 extern "C" fn at_run(_: c_uint, run: *mut c_void) {
     // SAFETY: QEMU gives back what `count` gave it.
-    let run: &'static Run = unsafe { &*run.cast_const().cast() };
-    if let Counter::All(count) = &run.count {
+    let run: &'static Counter = unsafe { &*run.cast_const().cast() };
+    if let Counter::All(count, length) = run {
         count.store(count.load(Relaxed) + 1, Relaxed);
-        EXECUTED.store(EXECUTED.load(Relaxed) + u64::from(run.length), Relaxed);
+        EXECUTED.store(EXECUTED.load(Relaxed) + u64::from(*length), Relaxed);
     }
 }

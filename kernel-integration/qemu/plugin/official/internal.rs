@@ -8,7 +8,7 @@
 //! finds the vCPU's counters by this number, is wrong too: QEMU's code for it changes the constant.
 
 use crate::clock::{current, qemu_get_cpu};
-use crate::qemu::CpuState;
+use crate::interface::CpuState;
 use crate::symbol::symbol;
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::NonNull;

@@ -14,8 +14,7 @@ pub use internal::number;
 pub use ticks::{ask, watch_ticks};
 pub use vcpu::{Readings, Vcpu, present};
 
-use crate::processor::Processor;
-use crate::qemu::{Instruction, qemu_plugin_insn_size, qemu_plugin_insn_vaddr};
+use crate::interface::{Instruction, Processor, qemu_plugin_insn_size, qemu_plugin_insn_vaddr};
 use std::ffi::{c_int, c_void};
 
 /// The version of the interface that the plugin is for.
@@ -25,6 +24,8 @@ pub const VERSION: c_int = 4;
 pub const VERSION: c_int = 7;
 /// Functions that QEMU calls read registers.
 pub const READS: c_int = 1;
+/// Called on the thread of a vCPU that was asked for: see [`ask`].
+pub type OnTick = fn(&Vcpu, usize);
 
 unsafe extern "C" {
     fn qemu_plugin_insn_data(instruction: *const Instruction, to: *mut c_void, bytes: usize) -> usize;

@@ -7,7 +7,8 @@
 use super::internal::{number, shares};
 use super::scores::Word;
 use super::vcpu::Vcpu;
-use crate::qemu::{Block, OnBlock, OnTick, READS, qemu_plugin_register_vcpu_tb_exec_cb};
+use super::{OnTick, READS};
+use crate::interface::{Block, OnBlock, qemu_plugin_register_vcpu_tb_exec_cb};
 use crate::reset::MAX_CPUS;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::OnceLock;

@@ -5,8 +5,7 @@
 
 use super::internal;
 use crate::clock::current;
-use crate::processor::Processor;
-use crate::qemu::{ByteArray, PAGE_BYTES, g_byte_array_new};
+use crate::interface::{ByteArray, PAGE_BYTES, Processor, g_byte_array_new};
 use crate::records::Registers as Record;
 use crate::walk::Registers;
 use std::cell::Cell;

@@ -2,8 +2,7 @@
 //!
 //! In: instructions of a block. Out: code in it that counts. Runs in: QEMU's process.
 
-use crate::qemu::{ADD, Instruction};
-use crate::translate::Run;
+use crate::interface::{ADD, Instruction};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -23,6 +22,11 @@ static EXECUTED: AtomicU64 = AtomicU64::new(0);
 pub struct Counter(AtomicU64);
 
 impl Counter {
+    /// A counter of a run of so many instructions.
+    pub fn new(_: u32) -> Self {
+        Self::default()
+    }
+
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -37,11 +41,11 @@ pub fn executed() -> u64 {
 ///
 /// # Safety
 /// QEMU has given the instructions, which are those of the run, for a block that is being translated.
-pub unsafe fn count(instructions: &[*mut Instruction], run: &'static Run) {
+pub unsafe fn count(instructions: &[*mut Instruction], run: &'static Counter) {
     let plant = |instruction: &*mut Instruction, counter: &'static AtomicU64| {
         // SAFETY: as the caller promises; the counter lives as long as the process.
         unsafe { qemu_plugin_register_vcpu_insn_exec_inline(*instruction, ADD, counter.as_ptr().cast(), 1) }
     };
-    instructions.iter().take(1).for_each(|first| plant(first, &run.count.0));
+    instructions.iter().take(1).for_each(|first| plant(first, &run.0));
     instructions.iter().for_each(|instruction| plant(instruction, &EXECUTED));
 }

@@ -13,8 +13,7 @@ pub use readings::Readings;
 pub use vcpu::{Vcpu, present};
 
 use crate::clock::qemu_get_cpu;
-use crate::processor::Processor;
-use crate::qemu::{Block, CpuState, Instruction, OnTick, qemu_plugin_insn_size, qemu_plugin_insn_vaddr};
+use crate::interface::{Block, CpuState, Instruction, Processor, qemu_plugin_insn_size, qemu_plugin_insn_vaddr};
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
@@ -22,6 +21,8 @@ use std::sync::OnceLock;
 pub const VERSION: c_int = 1;
 /// A function that QEMU calls may read the vCPU without saying so.
 pub const READS: c_int = 0;
+/// Called on the thread of a vCPU that was asked for: see [`ask`].
+pub type OnTick = fn(&Vcpu, usize);
 
 unsafe extern "C" {
     fn async_run_on_cpu(cpu: *mut CpuState, call: extern "C" fn(*mut CpuState, u64), data: u64);

@@ -5,7 +5,7 @@
 
 use super::riscv;
 use crate::clock::{current, qemu_get_cpu};
-use crate::qemu::{ByteArray, CpuState, PAGE_BYTES, g_byte_array_new};
+use crate::interface::{ByteArray, CpuState, PAGE_BYTES, g_byte_array_new};
 use crate::records::Registers as Record;
 use crate::symbol::symbol;
 use crate::walk::Registers;
