@@ -56,7 +56,7 @@ fn by_path(path: &str) -> Result<UnixStream> {
 }
 
 fn by_address(name: &str) -> Result<TcpStream> {
-    let expected = || format!("{name}: no address; HOST:PORT or {UNIX}PATH is expected");
+    let expected = || format!("{name}: no address; HOST:PORT is expected, or {UNIX}PATH");
     let addresses = name.to_socket_addrs().with_context(expected)?;
     let mut failure = None;
     let mut connect = |address| TcpStream::connect_timeout(&address, ANSWER).map_err(|error| failure = Some(error));
