@@ -8,99 +8,17 @@ mod probe;
 
 use crate::point::{PointState, Points};
 use crate::settings::Setting;
-use crate::table::table;
+pub use crate::settings::{MAX_DEPTH, MAX_HZ, MAX_HZ_BY_FORCE, MAX_LOCKUP_MS, Mode};
 use crate::text::{EVENT_PREFIX, decimal};
+pub use crate::verb::{BadCommand, Verb};
 pub use argument::{ArgumentType, ArgumentTypes, Condition, EXPECTED_CONDITION, MAX_CONDITIONS};
 use core::fmt;
 pub use probe::{ProbePlaces, Removed};
 
-/// Rates above this need `force`.
-pub const MAX_HZ: u32 = 20_000;
-/// The highest rate, also with `force`.
-pub const MAX_HZ_BY_FORCE: u32 = 100_000;
-/// The greatest `depth` in frames. A sample with this many frames still fits in a record.
-pub const MAX_DEPTH: u16 = 250;
 /// A longer `wait` is shortened to this many milliseconds.
 pub const MAX_WAIT_MS: u64 = 60_000;
-/// The longest time of `lockup` in milliseconds.
-pub const MAX_LOCKUP_MS: u32 = 3_600_000;
 /// Bytes of the longest name of a mark.
 pub const MAX_NAME: usize = 1024;
-
-table! {
-    /// The first word of a command.
-    pub enum Verb {
-        /// Claims the streams, or gives the claim up.
-        Protocol = "protocol",
-        /// Begins or ends reading copies of the streams, beside the reader that has claimed them.
-        Copy = "copy",
-        /// Begins a lease: what this control file sets from here on is undone when the file is closed.
-        Lease = "lease",
-        /// Starts sampling.
-        Start = "start",
-        /// Stops sampling.
-        Stop = "stop",
-        /// Sets the rate.
-        Hz = "hz",
-        /// Chooses random or fixed intervals between ticks.
-        Interval = "interval",
-        /// Sets the seed of the random intervals.
-        Seed = "seed",
-        /// Adds to what is recorded besides kernel samples.
-        Include = "include",
-        /// Removes from what is recorded besides kernel samples.
-        Exclude = "exclude",
-        /// Sets whether the rate is lowered when sampling costs too much or ticks coalesce.
-        Backoff = "backoff",
-        /// Sets the most frames of a sample.
-        Depth = "depth",
-        /// Chooses the CPUs that are sampled.
-        Cpus = "cpus",
-        /// Chooses what happens when a ring is full.
-        Mode = "mode",
-        /// Sets after which time a CPU that is locked up is reported.
-        Lockup = "lockup",
-        /// Stops the flight recorder, which keeps its samples.
-        Freeze = "freeze",
-        /// Lets a frozen flight recorder continue.
-        Thaw = "thaw",
-        /// Writes a mark into the meta stream.
-        Mark = "mark",
-        /// Writes the counts of events by task into the meta stream now, instead of at the end of the second.
-        Flush = "flush",
-        /// Sets what becomes of the hits of points.
-        Event = "event",
-        /// Puts a probe on a function of the kernel.
-        Probe = "probe",
-        /// Removes probes.
-        Unprobe = "unprobe",
-        /// Acknowledges records that were read.
-        Ack = "ack",
-        /// Waits for records.
-        Wait = "wait",
-    }
-}
-
-/// What happens when a ring is full.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Mode {
-    /// The new record is lost, and counted.
-    #[default]
-    Drop = 0,
-    /// The oldest records are overwritten, and counted: the flight recorder.
-    Overwrite = 1,
-}
-
-impl Mode {
-    /// The name of the mode in ctl and in the data.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Drop => "drop",
-            Self::Overwrite => "overwrite",
-        }
-    }
-}
 
 /// One of the streams of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,15 +93,6 @@ impl CpuList<'_> {
     pub fn greatest(self) -> Option<usize> {
         self.0.split(',').filter_map(decimal).max()
     }
-}
-
-/// Why a line is not a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BadCommand {
-    /// Not a command of this version.
-    Unknown,
-    /// A value is missing, is not of the right kind, or is out of its range: what was expected.
-    Value(&'static str),
 }
 
 impl fmt::Display for Command<'_> {

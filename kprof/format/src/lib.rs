@@ -42,4 +42,5 @@ pub mod serial;
 pub mod settings;
 mod table;
 pub mod text;
+pub mod verb;
 pub mod waiting;

@@ -8,11 +8,40 @@
 //! [`Keys`] (names of some). Runs in: any. Never allocates. What has more than one word of value is not in the table:
 //! lists of CPUs, states of points, probes, and whether sampling runs.
 
-use crate::command::{BadCommand, MAX_DEPTH, MAX_HZ, MAX_HZ_BY_FORCE, MAX_LOCKUP_MS, Mode, Verb};
 use crate::fact::Fact;
 use crate::text::decimal;
+use crate::verb::{BadCommand, Verb};
 use core::fmt::{self, Display, Formatter};
 use core::ops::{BitOr, BitOrAssign, Sub, SubAssign};
+
+/// Rates above this need `force`.
+pub const MAX_HZ: u32 = 20_000;
+/// The highest rate, also with `force`.
+pub const MAX_HZ_BY_FORCE: u32 = 100_000;
+/// The greatest `depth` in frames. A sample with this many frames still fits in a record.
+pub const MAX_DEPTH: u16 = 250;
+/// The longest time of `lockup` in milliseconds.
+pub const MAX_LOCKUP_MS: u32 = 3_600_000;
+/// What happens when a ring is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Mode {
+    /// The new record is lost, and counted.
+    #[default]
+    Drop = 0,
+    /// The oldest records are overwritten, and counted: the flight recorder.
+    Overwrite = 1,
+}
+
+impl Mode {
+    /// The name of the mode in ctl and in the data.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Drop => "drop",
+            Self::Overwrite => "overwrite",
+        }
+    }
+}
 
 /// How the value of a setting is written, and its range.
 enum Kind {
