@@ -336,7 +336,8 @@ mod tests {
             "weight=40 lost=2",
         ]);
         let tally = |cpus: &[u32]| {
-            let select = Select { cpus: cpus.to_vec(), ..Select::default() };
+            let cpus = cpus.iter().map(|cpu| *cpu..=*cpu).collect();
+            let select = Select { cpus, ..Select::default() };
             let mut tally = EventTally::new(select, "null.write", By::None);
             for ((text, stack), state) in lines.iter().zip([1, 1, 2]).zip([record, by_weight, by_weight]) {
                 let event = EventLine { state, ..EventLine::parse(text).unwrap().0 };

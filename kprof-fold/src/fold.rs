@@ -117,10 +117,10 @@ impl Folder<'_> {
         folded
     }
 
-    /// Which frames `--under` and `--not` mean, by their numbers. All names are needed for that, so it takes a first
-    /// pass over the stacks; without these options there is none.
+    /// Which frames `--under`, `--not` and `--callers` mean, by their numbers. All names are needed for that, so it
+    /// takes a first pass over the stacks; without these options there is none.
     fn chosen(&self, counts: &[Count], frames: &mut Frames) -> Chosen {
-        if self.select.under.is_empty() && self.select.not.is_empty() {
+        if [&self.select.under, &self.select.not, &self.select.callers].into_iter().all(Vec::is_empty) {
             return Chosen::default();
         }
         let (mut words, mut ids) = (Vec::new(), Vec::new());
@@ -134,7 +134,8 @@ impl Folder<'_> {
             let meant: Vec<_> = patterns.iter().map(|pattern| pattern.among(all())).collect();
             names.iter().map(|name| meant.iter().any(|meant| meant.is(name))).collect()
         };
-        Chosen { under: meant(&self.select.under), not: meant(&self.select.not) }
+        let Select { under, not, callers, .. } = self.select;
+        Chosen { under: meant(under), not: meant(not), callers: meant(callers) }
     }
 
     /// The frames of a stack, innermost first.
@@ -149,15 +150,17 @@ impl Folder<'_> {
     }
 }
 
-/// For each frame whether `--under` or `--not` means it; empty if there is no such option.
+/// For each frame whether `--under`, `--not` or `--callers` means it; empty if there is no such option.
 #[derive(Debug, Default)]
 struct Chosen {
     under: Vec<bool>,
     not: Vec<bool>,
+    callers: Vec<bool>,
 }
 
 impl Chosen {
-    /// Removes what is outside of `--under`; returns false if the stack does not count. `ids` are innermost first.
+    /// Removes what is outside of `--under`, and inside of `--callers`; returns false if the stack does not count.
+    /// `ids` are innermost first.
     fn cut(&self, select: &Select, ids: &mut Vec<FrameId>) -> bool {
         if ids.iter().any(|id| self.not.get(*id as usize) == Some(&true)) {
             return false;
@@ -166,6 +169,11 @@ impl Chosen {
             let is_meant = |id: &FrameId| self.under.get(*id as usize) == Some(&true);
             let Some(outermost) = ids.iter().rposition(is_meant) else { return false };
             ids.truncate(outermost + 1);
+        }
+        if !select.callers.is_empty() {
+            let is_meant = |id: &FrameId| self.callers.get(*id as usize) == Some(&true);
+            let Some(innermost) = ids.iter().position(is_meant) else { return false };
+            ids.drain(..innermost);
         }
         true
     }

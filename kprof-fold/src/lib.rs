@@ -1,12 +1,14 @@
 //! kprof-fold: makes flame graphs and tables from a profile file. The host end of a sample's path.
 //!
 //! The modules in the order of the path: [`read`] parses the bytes, [`symbols`] finds the names of addresses,
-//! [`select`] and [`fold`] choose and fold the stacks, [`account`] checks the account, and [`output`] writes the
-//! result. Nothing here runs in a kernel, nothing here is `unsafe`, and every error says where it is.
+//! [`resolve`] the frames of stacks, [`select`] and [`fold`] choose and fold them, [`account`] checks the account, and
+//! [`output`] writes the result. Nothing here runs in a kernel, nothing here is `unsafe`, and every error says where it
+//! is.
 #![doc = "\n---\n"]
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+pub mod by_address;
 pub mod error;
 pub mod points;
 pub mod problems;
@@ -35,6 +37,7 @@ pub mod account;
 pub mod aliasing;
 pub mod amount;
 pub mod fold;
+pub mod resolve;
 
 pub mod diff;
 pub mod heap;

@@ -5,7 +5,7 @@
 //! between samples of each CPU, and the first kernel samples of each CPU for the aliasing check. What is provisional is
 //! counted apart, and added or dropped when its batch ends.
 
-use crate::fold::frames::AddressHasher;
+use crate::by_address::AddressHasher;
 use crate::intervals::Intervals;
 use crate::read::consumer::{Consumer, Sample};
 use crate::read::escape::unescape;

@@ -4,6 +4,7 @@
 //! of every request. Unlike the histogram of a point they are exact, so the quantiles are those of the records.
 
 use crate::read::consumer::{Consumer, Recorded, Sample};
+use crate::select::{Cpus, admits};
 use kprof_format::block::Request;
 use kprof_format::point::{PointState, bucket};
 use std::collections::BTreeMap;
@@ -23,7 +24,7 @@ pub type Key = (String, u16, usize);
 /// The consumer that keeps all requests.
 #[derive(Debug, Default)]
 pub struct Requests {
-    cpus: Vec<u32>,
+    cpus: Vec<Cpus>,
     groups: BTreeMap<Key, Group>,
     /// A point of which some requests were chosen by their weight, if there is one.
     pub chosen_by_weight: Option<String>,
@@ -31,7 +32,7 @@ pub struct Requests {
 
 impl Requests {
     /// The requests of these CPUs; of all, if none is given.
-    pub fn of_cpus(cpus: &[u32]) -> Self {
+    pub fn of_cpus(cpus: &[Cpus]) -> Self {
         Self { cpus: cpus.to_vec(), ..Self::default() }
     }
 
@@ -64,7 +65,7 @@ impl Consumer for Requests {
 
     fn event(&mut self, recorded: &Recorded<'_>) {
         let event = &recorded.event;
-        if !self.cpus.is_empty() && !self.cpus.contains(&event.cpu) {
+        if !admits(&self.cpus, event.cpu) {
             return;
         }
         let point = event.point.to_string();

@@ -11,12 +11,37 @@ use crate::read::consumer::{Recorded, Sample};
 use crate::read::escape::unescape;
 use crate::stacks::Traits;
 use crate::state::State;
+use std::ops::RangeInclusive;
+
+/// CPUs that follow each other; only one for a single CPU.
+pub type Cpus = RangeInclusive<u32>;
+
+/// Whether this CPU is in the list; all are in an empty list.
+pub fn admits(cpus: &[Cpus], cpu: u32) -> bool {
+    cpus.is_empty() || cpus.iter().any(|range| range.contains(&cpu))
+}
+
+/// The list as `--cpu` takes it: `0-3,7`.
+pub fn in_words(cpus: &[Cpus]) -> String {
+    let mut joined: Vec<Cpus> = Vec::new();
+    for range in cpus {
+        match joined.last_mut() {
+            Some(last) if last.end().checked_add(1) == Some(*range.start()) => *last = *last.start()..=*range.end(),
+            _ => joined.push(range.clone()),
+        }
+    }
+    let word = |range: &Cpus| match (range.start(), range.end()) {
+        (from, to) if from == to => from.to_string(),
+        (from, to) => format!("{from}-{to}"),
+    };
+    joined.iter().map(word).collect::<Vec<_>>().join(",")
+}
 
 /// The conditions.
 #[derive(Clone, Debug, Default)]
 pub struct Select {
     /// Only these CPUs count. If empty, all do.
-    pub cpus: Vec<u32>,
+    pub cpus: Vec<Cpus>,
     /// Only tasks whose name matches one of these count. If empty, all do.
     pub tasks: Vec<Pattern>,
     /// Only samples from the first TSC up to, but not including, the second count. If `None`, all do.
@@ -33,6 +58,9 @@ pub struct Select {
     pub under: Vec<Pattern>,
     /// Stacks with one of these functions do not count.
     pub not: Vec<Pattern>,
+    /// Only stacks with one of these functions count, and what the innermost of them has called is removed. If empty,
+    /// all count.
+    pub callers: Vec<Pattern>,
 }
 
 impl Select {
@@ -58,7 +86,7 @@ impl Select {
 
     /// Whether this CPU is selected.
     pub fn admits_cpu(&self, cpu: u32) -> bool {
-        self.cpus.is_empty() || self.cpus.contains(&cpu)
+        admits(&self.cpus, cpu)
     }
 
     fn admits_task(&self, task: &[u8]) -> bool {
@@ -117,6 +145,14 @@ mod tests {
         assert_eq!(State::of(handler), State::Interrupt);
         assert_eq!(admitted(true), [true, false, false, false]);
         assert_eq!(admitted(false), [false, true, false, false]);
+    }
+
+    #[test]
+    fn lists_of_cpus_have_ranges() {
+        let cpus = [1..=1, 2..=3, 7..=7];
+        assert_eq!((0..9).filter(|cpu| admits(&cpus, *cpu)).collect::<Vec<_>>(), [1, 2, 3, 7]);
+        assert_eq!(in_words(&cpus), "1-3,7");
+        assert!(admits(&[], 5));
     }
 
     #[test]

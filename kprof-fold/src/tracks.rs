@@ -4,7 +4,7 @@
 //! sample takes about 8 bytes of memory, so that a gigabyte of profile takes 60 MB. For outputs that go through the
 //! samples of one CPU after the other.
 
-use crate::fold::frames::{AddressHasher, ByAddress};
+use crate::by_address::{AddressHasher, ByAddress};
 use crate::packed::Packed;
 use crate::read::consumer::{Consumer, Sample};
 use crate::read::escape::unescape;

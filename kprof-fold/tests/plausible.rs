@@ -152,13 +152,12 @@ fn every_subcommand_that_names_functions_warns() {
     let syms = changed("verbs", |_, address, size, rest| {
         format!("{:016x} {size}{}{rest}\n", address + 0x1230, if size.is_empty() { "" } else { " " })
     });
-    let commands: [&[&str]; 9] = [
+    let commands: [&[&str]; 8] = [
         &["folded", &profile, &syms],
         &["flamegraph", &profile, &syms],
         &["report", &profile, &syms],
         &["script", &profile, &syms, "2.2"],
         &["export", "--to", "speedscope", &profile, &syms, "2.2"],
-        &["heatmap", &profile, &syms, "2.2"],
         &["top", "--once", &profile, &syms],
         &["diff", &profile, &profile, &syms],
         &["doctor", &profile, &syms, "2.2"],

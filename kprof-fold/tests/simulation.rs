@@ -327,3 +327,22 @@ fn samples_in_bursts_raise_few_alarms_because_the_blocks_of_a_run_show_them() {
         assert!(length < 20.0 || tables * 2 > pairs, "{found:?}");
     }
 }
+
+/// The same work, phase by phase: its blocks are unlike each other in both runs alike, and hide no change.
+#[test]
+fn phases_of_the_same_work_do_not_hide_a_slower_function() {
+    let phases = |slower: f64| {
+        let count = |phase: usize| if phase == 7 { (1000.0 * slower) as u64 } else { 1000 };
+        let block = |phase| (Counts::from([((Kind::SelfSamples, format!("f{phase}")), count(phase))]), count(phase));
+        let blocks: Vec<(Counts, u64)> = (0..24).map(block).collect();
+        let counts = blocks.iter().flat_map(|(counts, _)| counts.clone()).collect();
+        Run { counts, samples: (0..24).map(count).sum(), blocks }
+    };
+    let changed = |is_same_work| {
+        let diff = compare(&[phases(1.0)], &[phases(1.25)], Method { confidence: 0.99, is_same_work });
+        diff.rows.into_iter().filter(|row| row.is_significant()).map(|row| row.name).collect::<Vec<_>>()
+    };
+    assert_eq!(changed(true), ["f7"]);
+    // As shares of a run, of which only one is there, it could be chance.
+    assert!(changed(false).is_empty());
+}

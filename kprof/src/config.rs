@@ -5,6 +5,7 @@
 use crate::CpuSlot;
 pub use crate::format::command::Mode;
 pub use crate::format::precision::Precision;
+use crate::format::settings::Choices;
 use core::mem::MaybeUninit;
 
 /// How a tick reaches a CPU. A setting in the meta stream says which trigger was used.
@@ -116,19 +117,20 @@ pub struct Config {
 impl Config {
     /// The defaults: NMI, 1000 Hz, random intervals, 64 frames, drop mode, stopped.
     pub const fn new() -> Self {
+        let settings = Choices::DEFAULT;
         Self {
             sampler_cpu: Some(0),
             trigger: Trigger::Nmi,
             event: None,
-            hz: 1000,
-            seed: 42,
-            random_interval: true,
-            include_idle: false,
-            include_user: false,
-            backoff: false,
-            depth: 64,
-            mode: Mode::Drop,
-            lockup_ms: 0,
+            hz: settings.hz,
+            seed: settings.seed,
+            random_interval: settings.random_interval,
+            include_idle: settings.include_idle,
+            include_user: settings.include_user,
+            backoff: settings.backoff,
+            depth: settings.depth,
+            mode: settings.mode,
+            lockup_ms: settings.lockup_ms,
             running: false,
             can_wait: false,
             boot: 0,

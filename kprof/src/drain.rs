@@ -11,7 +11,7 @@ mod copies;
 
 use crate::errors::{ReadError, StreamName};
 use crate::format::marker::{MARKER_PAGE, Marker};
-use crate::format::record::{Header, Kind, SAMPLE_HEADER_WORDS};
+use crate::format::record::{Header, Kind, REDOX_MAGIC, RawHeader, SampleHeader};
 use crate::parts;
 use crate::ring::{Copy, Ring, Torn};
 use crate::state::Shared;
@@ -42,10 +42,6 @@ enum Reading {
     Raw(&'static Ring, Owned<'static>),
 }
 
-/// The first word of a raw record, before the record's length in words is added to it.
-const RAW_MAGIC: u64 = crate::format::record::REDOX_MAGIC;
-/// Words before the callers of a raw record.
-const RAW_HEADER_WORDS: usize = 4;
 /// The longest raw record: its length is in the low byte of its first word.
 const RAW_MAX_WORDS: usize = 255;
 
@@ -190,14 +186,16 @@ fn raw(ring: &Ring, owned: &Owned<'_>, buffer: &mut [u8]) -> Result<usize, ReadE
     // No record can be torn, because only the owner moves the tail here.
     while let Ok(Some(length)) = ring.record_at(at) {
         let word = |index: usize| ring.word(at + index as u64);
-        let raw_words = RAW_MAX_WORDS.min(RAW_HEADER_WORDS + callers(word, length as usize).count());
+        let raw_words = RAW_MAX_WORDS.min(RawHeader::WORDS + callers(word, length as usize).count());
         let Some(place) = buffer[bytes..].get_mut(..raw_words * 8) else {
             if bytes == 0 {
                 return Err(ReadError::TooSmall(raw_words * 8));
             }
             break;
         };
-        let header = [RAW_MAGIC | raw_words as u64, word(SAMPLE_HEADER_WORDS), word(3), word(4)];
+        let SampleHeader { tsc, task, address, .. } = SampleHeader::read(word);
+        let mut header = RawHeader { address, tsc, task }.words();
+        header[0] = REDOX_MAGIC | raw_words as u64;
         let words = header.into_iter().chain(callers(word, length as usize));
         for (bytes, word) in place.chunks_exact_mut(8).zip(words) {
             bytes.copy_from_slice(&word.to_le_bytes());
@@ -211,7 +209,7 @@ fn raw(ring: &Ring, owned: &Owned<'_>, buffer: &mut [u8]) -> Result<usize, ReadE
 /// The callers of a sample, without markers and without candidates.
 fn callers(word: impl Fn(usize) -> u64, length: usize) -> impl Iterator<Item = u64> {
     let mut candidate = false;
-    (SAMPLE_HEADER_WORDS + 1..length).map(word).filter(move |word| {
+    (SampleHeader::WORDS..length).map(word).filter(move |word| {
         let after_candidate = core::mem::replace(&mut candidate, *word == Marker::Candidate.encode());
         *word < MARKER_PAGE && !after_candidate
     })
@@ -227,7 +225,8 @@ mod tests {
     fn read_raw(callers: &[u64]) -> Vec<u64> {
         let (ring, reader) = (ring_of(MAX_WORDS), Reader::new());
         let mut sink = ring.room();
-        for word in [0, 0, 3, 0x75c, 8, 0xa0].iter().chain(callers) {
+        let header = SampleHeader { tsc: 0x75c, task: 8, address: 0xa0, ..SampleHeader::default() };
+        for word in header.words().iter().chain(callers) {
             sink.push(*word);
         }
         assert!(!sink.is_full());

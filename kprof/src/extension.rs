@@ -7,6 +7,7 @@
 use crate::errors::{CommandError, ControlError};
 use crate::format::command::Command;
 use crate::format::counter::Counter;
+use crate::format::settings::Setting;
 use crate::state::more_stream::MoreStream;
 use core::fmt::{self, Write};
 
@@ -29,9 +30,9 @@ pub(crate) trait Extension: Sync {
     /// # Errors
     /// The first command that is refused, and why.
     fn check(&self, lines: &mut dyn Iterator<Item = Line<'_>>) -> Result<(), ControlError> {
-        use Command::{Event, Flush, Lockup, Probe, Unprobe};
+        use Command::{Event, Flush, Probe, Set, Unprobe};
         for Line { number: line, command, .. } in lines {
-            if matches!(command, Event(..) | Flush | Lockup(1..) | Probe(_) | Unprobe(_)) {
+            if matches!(command, Event(..) | Flush | Set(Setting::Lockup(1..)) | Probe(_) | Unprobe(_)) {
                 let reason = CommandError::State("this kernel has no events: it gives `init` no extension");
                 return Err(ControlError { line, reason });
             }

@@ -3,13 +3,13 @@
 //! In: the kernel's calls, and every change of a choice. Out: records in the meta stream, or a count of lost records.
 //! Runs in: ordinary code, never in an NMI.
 
-use crate::format::command::{Command, Verb, Who};
+use crate::format::command::Verb;
 use crate::format::fact::Fact;
 use crate::format::record::Kind;
 use crate::format::text::eight_digits;
 use crate::kernel::Image;
 use crate::state::Shared;
-use crate::state::choices::{Choices, Key};
+use crate::state::choices::{Choices, Keys};
 use crate::state::meta::{MAX_TEXT, truncated};
 use core::fmt::Write;
 use core::sync::atomic::Ordering;
@@ -43,23 +43,9 @@ impl Shared {
     }
 
     /// Records the values of these choices.
-    pub(crate) fn note_choices(&self, keys: Key, choices: &Choices) {
-        for key in keys.iter() {
-            let command = match key {
-                Key::HZ => Command::Hz(choices.hz),
-                Key::INTERVAL => Command::RandomInterval(choices.random_interval),
-                Key::SEED => Command::Seed(choices.seed),
-                Key::IDLE => Command::Include(choices.include_idle, Who::Idle),
-                Key::USER => Command::Include(choices.include_user, Who::User),
-                Key::BACKOFF => Command::Backoff(choices.backoff),
-                Key::DEPTH => Command::Depth(choices.depth),
-                Key::MODE => Command::Mode(choices.mode),
-                Key::LOCKUP => Command::Lockup(choices.lockup_ms),
-                // The list of CPUs is not in `Choices`: `note_cpus` records it.
-                _ => continue,
-            };
-            self.note_setting(format_args!("{command}"));
-        }
+    pub(crate) fn note_choices(&self, keys: Keys, choices: &Choices) {
+        // The list of CPUs is not in the table: `note_cpus` records it.
+        choices.each(keys).for_each(|setting| self.note_setting(format_args!("{setting}")));
     }
 
     /// Records which CPUs get ticks.
@@ -72,7 +58,7 @@ impl Shared {
     pub(crate) fn note_all(&self) {
         self.extension().tell_again();
         self.note_setting(format_args!("{} {}", Fact::Trigger, self.trigger().name()));
-        self.note_choices(Key::all(), &self.live.choices());
+        self.note_choices(Keys::TABLE, &self.live.choices());
         self.note_cpus();
     }
 }

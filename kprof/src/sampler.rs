@@ -14,7 +14,7 @@ use crate::clock;
 use crate::config::{Config, Precision, Trigger};
 use crate::control::undo_expired_lease;
 use crate::cpu_set::CpuSet;
-use crate::format::command::Command;
+use crate::format::settings::Setting;
 use crate::intervals::Intervals;
 use crate::kernel::Kernel;
 use crate::ring::Ring;
@@ -189,7 +189,7 @@ fn each_second(shared: &Shared, second: &mut Second, config: &Config) {
     let after = if on { spent.halvings(before, config.precision != Precision::Block) } else { 0 };
     if after != before {
         shared.live.halvings.store(after, Ordering::Relaxed);
-        shared.note_setting(format_args!("{}", Command::Hz(u32::try_from(shared.live.hz_now()).unwrap_or(u32::MAX))));
+        shared.note_setting(format_args!("{}", Setting::Hz(u32::try_from(shared.live.hz_now()).unwrap_or(u32::MAX))));
     }
 }
 

@@ -10,10 +10,10 @@ mod array_kernel;
 #[path = "account/recorder.rs"]
 mod recorder;
 
-use array_kernel::{IDLE, memory, registers, set, stack, text, token, words};
+use array_kernel::{IDLE, memory, records, registers, set, stack, text, token, words};
 use core::ops::Range;
 use kprof::format::marker::Marker;
-use kprof::format::record::{Header, Kind, SAMPLE_HEADER_WORDS};
+use kprof::format::record::Kind;
 use kprof::{
     Config, ControlFile, CpuSet, CpuSlot, Kernel, Outcome, Profiler, Registers, Setup, StateError, StreamFile, Task,
 };
@@ -186,14 +186,8 @@ impl Life {
         self.known.clear();
         let (meta, mut buffer) = (self.profiler.open_meta(10), vec![0; 16 * 1024]);
         while let Ok(bytes @ 1..) = meta.read(&mut buffer) {
-            let (read, mut at) = (words(&buffer[..bytes]), 0);
-            while at < read.len() {
-                let header = Header::decode(read[at]).unwrap();
-                if header.kind == Kind::TaskName {
-                    self.known.insert(read[at + 4]);
-                }
-                at += header.words as usize;
-            }
+            let names = records(&buffer[..bytes]).into_iter().filter(|record| record.kind == Kind::TaskName);
+            self.known.extend(names.map(|record| record.meta().first));
         }
         assert!(self.living.is_subset(&self.known), "{:?} of {:?}", self.known, self.living);
         let ctl = self.ctl.as_ref().unwrap();
@@ -223,19 +217,16 @@ impl Life {
         }
         prop_assert!(self.profiler.open_stream(cpu, 20).unwrap().read(&mut buffer).is_err(), "a thief");
         let Ok(bytes) = self.streams[cpu - 1].read(&mut buffer) else { return Ok(()) };
-        let (read, mut at) = (words(&buffer[..bytes]), 0);
         let Cpu { acknowledged, read: positions, .. } = &mut self.cpus[cpu];
-        while at < read.len() {
-            let header = Header::decode(read[at]).map_err(|bad| TestCaseError::fail(format!("{bad:?}")))?;
-            let record = &read[at..at + header.words as usize];
-            prop_assert!([text(30), 0x40_0000].contains(&record[SAMPLE_HEADER_WORDS]), "a torn record");
-            prop_assert!(!acknowledged.contains(&record[1]), "delivered again: position {}", record[1]);
+        for record in records(&buffer[..bytes]) {
+            let position = record.position();
+            prop_assert!([text(30), 0x40_0000].contains(&record.sample().address), "a torn record");
+            prop_assert!(!acknowledged.contains(&position), "delivered again: position {position}");
             if let Some((last, end)) = positions.last() {
-                prop_assert!(record[1] > *last, "position {} after {last}", record[1]);
-                prop_assert!(header.kind == Kind::SnapshotSample || record[1] >= *end);
+                prop_assert!(position > *last, "position {position} after {last}");
+                prop_assert!(record.kind == Kind::SnapshotSample || position >= *end);
             }
-            positions.push((record[1], record[1] + u64::from(header.words)));
-            at += header.words as usize;
+            positions.push((position, record.end()));
         }
         Ok(())
     }

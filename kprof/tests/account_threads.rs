@@ -5,9 +5,9 @@
 
 mod array_kernel;
 
-use array_kernel::{EndsOthers, memory, text, token, words};
+use array_kernel::{EndsOthers, Record, memory, records, text, token, words};
 use core::ops::Range;
-use kprof::format::record::{Header, Kind};
+use kprof::format::record::Kind;
 use kprof::{Config, CpuSet, CpuSlot, Kernel, Profiler, Registers, Setup, Task};
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -112,14 +112,11 @@ fn daemon(mut dice: Dice) {
             let number = 1 + dice.below(2) as usize;
             let stream = PROFILER.open_stream(number, 10).unwrap();
             let Ok(bytes) = stream.read(&mut buffer) else { continue };
-            let (read, mut at, mut positions) = (words(&buffer[..bytes]), 0, Vec::new());
-            while at < read.len() {
-                let header = Header::decode(read[at]).expect("whole records");
-                if header.kind == Kind::Sample {
-                    assert!(!acknowledged.contains(&(number, read[at + 1])), "delivered again: {}", read[at + 1]);
-                    positions.push(((number, read[at + 1]), read[at + 1] + u64::from(header.words)));
-                }
-                at += header.words as usize;
+            let mut positions = Vec::new();
+            for record in records(&buffer[..bytes]).iter().filter(|record| record.kind == Kind::Sample) {
+                let place = (number, record.position());
+                assert!(!acknowledged.contains(&place), "delivered again: {}", record.position());
+                positions.push((place, record.end()));
             }
             let Some((_, end)) = positions.last() else { continue };
             let _one = ACCOUNTING.lock().unwrap();
@@ -196,15 +193,16 @@ fn recorder(mut dice: Dice) -> u64 {
             let cpu = dice.below(2) as usize;
             // A read that is overtaken at every attempt gives nothing.
             let Ok(bytes) = streams[cpu].read(&mut buffer) else { continue };
-            let (read, mut at) = (words(&buffer[..bytes]), 0);
-            assert!(read.is_empty() || read[1] >= ends[cpu], "copied again: {}", read[1]);
-            while at < read.len() {
-                let header = Header::decode(read[at]).expect("whole records");
-                assert_eq!((header.kind, read[at + 1]), (Kind::Sample, read[1] + at as u64), "no gap within a read");
-                at += header.words as usize;
+            let read = records(&buffer[..bytes]);
+            if let Some(first) = read.first().map(Record::position) {
+                assert!(first >= ends[cpu], "copied again: {first}");
+                ends[cpu] = first;
+            }
+            for record in read {
+                assert_eq!((record.kind, record.position()), (Kind::Sample, ends[cpu]), "no gap within a read");
+                ends[cpu] = record.end();
                 copied[cpu] += 1;
             }
-            ends[cpu] = ends[cpu].max(read.get(1).map_or(0, |first| first + at as u64));
             if dice.below(50) == 0 {
                 std::thread::sleep(Duration::from_micros(dice.below(20_000)));
             }

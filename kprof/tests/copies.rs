@@ -6,15 +6,17 @@ mod array_kernel;
 
 use array_kernel::*;
 use kprof::format::account::IDENTITIES;
-use kprof::format::record::{Header, Kind};
+use kprof::format::record::{Kind, SampleHeader};
 use kprof::{CommandError, Config, ControlFile, Mode, Outcome, ReadError, Setup, StreamFile};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// The words of each sample of these tests, which have two callers.
+const RECORD_WORDS: usize = SampleHeader::WORDS + 2;
 /// More than the longest record, so that what the owner has freed can still be copied for a while.
 const RING_WORDS: usize = if cfg!(miri) { 2048 } else { 4096 };
 /// Records of these tests that the ring holds.
-const LAP: usize = RING_WORDS / 8;
+const LAP: usize = RING_WORDS / RECORD_WORDS;
 /// Rounds of 100 ticks, which are several laps.
 const ROUNDS: usize = 60;
 
@@ -49,9 +51,9 @@ impl Recorder {
     }
 
     /// One read: each record by its position.
-    fn read(&self) -> Result<BTreeMap<u64, Vec<u64>>, ReadError> {
+    fn read(&self) -> Result<BTreeMap<u64, Record>, ReadError> {
         let records = read(&self.stream)?;
-        let ends = records.iter().map(|(position, record)| position + record.len() as u64);
+        let ends = records.iter().map(|(position, record)| position + record.words.len() as u64);
         assert!(ends.zip(records.keys().skip(1)).all(|(end, next)| end == *next), "no gap within a read");
         Ok(records)
     }
@@ -69,28 +71,21 @@ impl Recorder {
 }
 
 /// One read of a stream: each record by its position.
-fn read(file: &StreamFile) -> Result<BTreeMap<u64, Vec<u64>>, ReadError> {
+fn read(file: &StreamFile) -> Result<BTreeMap<u64, Record>, ReadError> {
     let mut buffer = vec![0; 8 * RING_WORDS];
     let bytes = file.read(&mut buffer)?;
-    Ok(records(&buffer[..bytes]))
+    Ok(by_position(&buffer[..bytes]))
 }
 
 /// Acknowledges these records of the meta stream. They must not be none.
-fn acknowledge_meta(daemon: &Daemon, records: &BTreeMap<u64, Vec<u64>>) {
-    let (position, last) = records.last_key_value().expect("something was read");
-    daemon.ctl.write(format!("ack meta {}", position + last.len() as u64).as_bytes()).unwrap();
+fn acknowledge_meta(daemon: &Daemon, records: &BTreeMap<u64, Record>) {
+    let (_, last) = records.last_key_value().expect("something was read");
+    daemon.ctl.write(format!("ack meta {}", last.end()).as_bytes()).unwrap();
 }
 
 /// The records of one read by their positions.
-fn records(bytes: &[u8]) -> BTreeMap<u64, Vec<u64>> {
-    let (words, mut at, mut all) = (words(bytes), 0, BTreeMap::new());
-    while at < words.len() {
-        let header = Header::decode(words[at]).expect("whole records");
-        let record = &words[at..at + usize::from(header.words)];
-        all.insert(record[1], record.to_vec());
-        at += record.len();
-    }
-    all
+fn by_position(bytes: &[u8]) -> BTreeMap<u64, Record> {
+    records(bytes).into_iter().map(|record| (record.position(), record)).collect()
 }
 
 #[track_caller]
@@ -118,7 +113,7 @@ fn copies_are_what_the_claimant_gets_and_it_notices_nothing() {
     assert!(recorder.read().unwrap().is_empty(), "each record is copied once");
     let mut buffer = vec![0; 8192];
     let bytes = daemon.stream.read(&mut buffer).unwrap();
-    let owned = records(&buffer[..bytes]);
+    let owned = by_position(&buffer[..bytes]);
     assert_eq!(owned.len(), 8);
     assert!(copied.iter().all(|(position, words)| owned[position] == *words), "bit by bit");
     assert_eq!(counters(machine.0, ["delivered", "in-ring"]), [0, 8]);
@@ -191,7 +186,7 @@ fn what_is_overwritten_before_it_is_copied_is_counted_and_the_account_balances()
     for round in 0..ROUNDS {
         ticks(machine, 100);
         let bytes = daemon.stream.read(&mut buffer).unwrap();
-        owned.append(&mut records(&buffer[..bytes]));
+        owned.append(&mut by_position(&buffer[..bytes]));
         end += bytes as u64 / 8;
         daemon.acknowledge(end).unwrap();
         // It is suspended for a while, during which the ring is overwritten several times.
@@ -221,7 +216,7 @@ fn a_flight_recorder_can_be_copied_while_it_runs() {
         ticks(machine, 100);
         if !(ROUNDS / 3..2 * ROUNDS / 3).contains(&round) {
             let records = recorder.read().unwrap();
-            assert!(records.values().all(|record| Header::decode(record[0]).unwrap().kind == Kind::Sample));
+            assert!(records.values().all(|record| record.kind == Kind::Sample));
             copied += records.len() as u64;
         }
         assert_balanced(&recorder.account());
@@ -251,7 +246,7 @@ fn only_the_process_that_asked_gets_copies_and_until_its_file_is_closed() {
         assert!(refused.is_busy() || matches!(refused.reason, CommandError::State(_)), "{command}: {refused}");
     }
     let one = recorder.stream.read(&mut buffer[..100]).unwrap();
-    assert_eq!((one, recorder.stream.read(&mut buffer[..one - 1])), (64, Err(ReadError::TooSmall(one))));
+    assert_eq!((one, recorder.stream.read(&mut buffer[..one - 1])), (8 * RECORD_WORDS, Err(ReadError::TooSmall(one))));
     assert_eq!(recorder.read().unwrap().len(), 1, "a buffer that is too small takes nothing");
     drop(recorder.ctl);
     assert_eq!(recorder.stream.read(&mut buffer), Err(ReadError::Claimed));
@@ -273,13 +268,8 @@ fn names_and_settings_are_repeated_and_marks_are_not() {
     let _alone = alone();
     let machine = running(Config::new());
     let daemon = Daemon::claim(machine.0, 10);
-    let texts = |records: &BTreeMap<u64, Vec<u64>>| {
-        let text = |record: &Vec<u64>| {
-            let bytes: Vec<u8> = record[8..].iter().flat_map(|word| word.to_le_bytes()).collect();
-            let text = String::from_utf8(bytes[..record[7] as usize].to_vec()).unwrap();
-            (Header::decode(record[0]).unwrap().kind, text)
-        };
-        records.values().map(text).collect::<Vec<_>>()
+    let texts = |records: &BTreeMap<u64, Record>| {
+        records.values().map(|record| (record.kind, record.text())).collect::<Vec<_>>()
     };
     machine.0.mark("early");
     let records = read(&daemon.meta).unwrap();
@@ -310,7 +300,7 @@ fn beside_each_other(mode: Mode) {
             loop {
                 let last = done.load(Ordering::SeqCst);
                 let bytes = daemon.stream.read(&mut buffer).unwrap();
-                for (position, words) in records(&buffer[..bytes]) {
+                for (position, words) in by_position(&buffer[..bytes]) {
                     assert_eq!(all.insert(position, words), None, "each record comes once");
                 }
                 if bytes > 0 && mode == Mode::Drop {
@@ -324,7 +314,7 @@ fn beside_each_other(mode: Mode) {
             }
         });
         let copier = scope.spawn(|| {
-            let (mut all, mut rounds, mut busy) = (BTreeMap::<u64, Vec<u64>>::new(), 0_u64, 0);
+            let (mut all, mut rounds, mut busy) = (BTreeMap::<u64, Record>::new(), 0_u64, 0);
             loop {
                 let last = done.load(Ordering::SeqCst);
                 let records = match recorder.read() {
@@ -364,13 +354,10 @@ fn beside_each_other(mode: Mode) {
     let lost = recorder.counter("lost-overtaken");
     assert_eq!(copied.len() as u64 + lost, counter(machine.0, "recorded"), "refused {busy} times: {account:?}");
     assert_eq!(recorder.counter("delivered"), copied.len() as u64);
-    for (position, words) in &copied {
-        assert_eq!(words[1], *position);
-        if mode == Mode::Drop {
-            assert_eq!(owned[position], *words, "bit by bit");
-        }
+    if mode == Mode::Drop {
+        assert!(copied.iter().all(|(position, record)| owned[position] == *record), "bit by bit");
     }
-    let numbers: Vec<u64> = copied.values().map(|words| words[2]).collect();
+    let numbers: Vec<u64> = copied.values().map(|record| record.sample().tick).collect();
     assert!(numbers.is_sorted_by(|left, right| left < right));
     if mode == Mode::Drop {
         assert_eq!(owned.len() as u64, counter(machine.0, "recorded"), "the owner has every record");

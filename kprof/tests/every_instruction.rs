@@ -8,7 +8,6 @@ mod array_kernel;
 
 use array_kernel::*;
 use core::arch::asm;
-use kprof::format::record::Header;
 use kprof::{Config, CpuSlot, Outcome, Profiler};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -60,12 +59,8 @@ fn stepped(at: u64) -> bool {
 fn check_records(buffer: &mut [u8], end: u64) {
     let daemon = Daemon::claim(&PROFILER, 1);
     let bytes = daemon.stream.read(buffer).unwrap();
-    let read = words(&buffer[..bytes]);
-    let mut from = 0;
-    while from < read.len() {
-        let words = Header::decode(read[from]).expect("whole records").words as usize;
-        assert_eq!(read[from + 5..from + words], [text(30), text(20), text(40)]);
-        from += words;
+    for record in records(&buffer[..bytes]) {
+        assert_eq!(record.stack(), [text(30), text(20), text(40)]);
     }
     daemon.acknowledge(end).unwrap();
 }

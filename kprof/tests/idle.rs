@@ -38,7 +38,7 @@ fn an_interrupt_on_an_idle_cpu_is_work_at_any_depth() {
             assert_eq!(counters(profiler, ["idle", "recorded-idle", "recorded"]), [0, 0, 1]);
             let mut buffer = [0; 8192];
             let bytes = daemon.stream.read(&mut buffer).unwrap();
-            let facts = Marker::decode(words(&buffer[..bytes])[6]);
+            let facts = Marker::decode(records(&buffer[..bytes])[0].stack()[1]);
             assert_eq!(facts, Some(Marker::Facts(Facts(Facts::INTERRUPTS_OFF))), "idle is not said");
         }
     }

@@ -7,7 +7,7 @@ mod array_kernel;
 
 use array_kernel::*;
 use core::ops::Range;
-use kprof::format::record::{Header, Kind, SAMPLE_HEADER_WORDS};
+use kprof::format::record::Kind;
 use kprof::{Config, CpuSet, CpuSlot, Kernel, Outcome, Profiler, Registers, Setup, StateError, Task, Trigger};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -81,14 +81,9 @@ fn stacks() -> Vec<Vec<u64>> {
     let daemon = Daemon::claim(&PROFILER, 1);
     let bytes = daemon.stream.read(&mut buffer).unwrap();
     daemon.acknowledge(counter(1, "position-in")).unwrap();
-    let (words, mut at, mut stacks) = (words(&buffer[..bytes]), 0, Vec::new());
-    while at < words.len() {
-        let header = Header::decode(words[at]).unwrap();
-        assert_eq!(header.kind, Kind::Sample);
-        stacks.push(words[at + SAMPLE_HEADER_WORDS..at + header.words as usize].to_vec());
-        at += header.words as usize;
-    }
-    stacks
+    let records = records(&buffer[..bytes]);
+    assert!(records.iter().all(|record| record.kind == Kind::Sample));
+    records.iter().map(Record::stack).collect()
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod array_kernel;
 
 use array_kernel::*;
 use kprof::Config;
+use kprof::format::settings::{Choices, Keys};
 
 /// A machine that is set up.
 fn fresh(config: Config) -> Machine {
@@ -37,6 +38,27 @@ fn the_end_of_a_lease_touches_nothing_that_others_have_set() {
         profiler.open_control(2).write(others.as_bytes()).unwrap();
         drop(recorder);
         assert_eq!(control(profiler)[key], value, "{mine:?}, then {others:?}");
+    }
+}
+
+/// What nobody can forget when a setting is added to the table.
+#[test]
+fn every_setting_of_the_table_is_shown_is_told_and_is_undone_with_its_lease() {
+    let default = Choices::DEFAULT;
+    let other = Choices::of_words(default.words().map(|word| if word == 0 { 1 } else { word - 1 }));
+    for (before, after) in default.each(Keys::TABLE).zip(other.each(Keys::TABLE)) {
+        let (profiler, _) = fresh(Config::new());
+        let recorder = profiler.open_control(1);
+        recorder.write(b"lease").unwrap();
+        let shown = || control(profiler).get(before.fact().name()).cloned();
+        let at_first = shown();
+        recorder.write(after.to_string().as_bytes()).unwrap();
+        assert_ne!(shown(), at_first, "{after} is not shown");
+        let daemon = Daemon::claim(profiler, 3);
+        assert!(told(&daemon).contains(&after.to_string()), "{after} is not repeated for a claim");
+        drop(recorder);
+        assert_eq!(shown(), at_first, "{after} is not undone");
+        assert!(told(&daemon).contains(&before.to_string()), "{before} is not told");
     }
 }
 

@@ -6,7 +6,7 @@ mod array_kernel;
 
 use array_kernel::*;
 use core::ops::Range;
-use kprof::format::record::{Header, Kind};
+use kprof::format::record::Kind;
 use kprof::{
     BadMemory, CommandError, Config, CountedEvent, CpuSet, CpuSlot, EventSlot, InitError, Kernel, Mode, Outcome,
     Profiler, RegisterError, Setup, StateError, Task, Trigger,
@@ -39,22 +39,14 @@ fn a_change_before_init_is_refused_because_init_sets_everything() {
 
 /// All records of the meta stream: kind, first value, text.
 fn meta(daemon: &Daemon) -> Vec<(Kind, u64, String)> {
-    let (mut records, mut buffer) = (Vec::new(), vec![0; 64 * 1024]);
+    let (mut all, mut buffer) = (Vec::new(), vec![0; 64 * 1024]);
     loop {
         let bytes = daemon.meta.read(&mut buffer).unwrap();
         if bytes == 0 {
-            return records;
+            return all;
         }
-        let words = words(&buffer[..bytes]);
-        let mut at = 0;
-        while at < words.len() {
-            let header = Header::decode(words[at]).unwrap();
-            let record = &words[at..at + header.words as usize];
-            let text: Vec<u8> = record[8..].iter().flat_map(|word| word.to_le_bytes()).collect();
-            let text = String::from_utf8(text[..record[7] as usize].to_vec()).unwrap();
-            records.push((header.kind, record[4], text));
-            at += header.words as usize;
-        }
+        let records = records(&buffer[..bytes]);
+        all.extend(records.iter().map(|record| (record.kind, record.meta().first, record.text())));
     }
 }
 

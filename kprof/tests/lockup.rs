@@ -7,7 +7,7 @@ mod array_kernel;
 use array_kernel::*;
 use core::ops::Range;
 use kprof::format::lockup::Kind as LockupKind;
-use kprof::format::record::{Header, Kind, NO_TASK};
+use kprof::format::record::{Kind, NO_TASK};
 use kprof::{
     CommandError, Config, CpuSet, CpuSlot, EventKernel, EventSlot, Events, InitError, Kernel, Lockup, Outcome,
     Profiler, Registers, Setup, Task, Trigger,
@@ -60,22 +60,13 @@ impl EventKernel for Witness {
 }
 
 /// The meta records of lockups: kind, values, text.
-fn records(profiler: &'static Profiler<Witness>) -> Vec<(Kind, [u64; 3], String)> {
+fn lockups(profiler: &'static Profiler<Witness>) -> Vec<(Kind, [u64; 3], String)> {
     let daemon = Daemon::claim(profiler, 1);
     let mut buffer = vec![0; 64 * 1024];
     let bytes = daemon.meta.read(&mut buffer).unwrap();
-    let (words, mut at, mut found) = (words(&buffer[..bytes]), 0, Vec::new());
-    while at < words.len() {
-        let header = Header::decode(words[at]).unwrap();
-        let record = &words[at..at + usize::from(header.words)];
-        at += record.len();
-        if matches!(header.kind, Kind::Lockup | Kind::LockupStack) {
-            let text: Vec<u8> = record[8..].iter().flat_map(|word| word.to_le_bytes()).collect();
-            let text = String::from_utf8(text[..record[7] as usize].to_vec()).unwrap();
-            found.push((header.kind, [record[4], record[5], record[6]], text));
-        }
-    }
-    found
+    let mut records = records(&buffer[..bytes]);
+    records.retain(|record| matches!(record.kind, Kind::Lockup | Kind::LockupStack));
+    records.iter().map(|record| (record.kind, record.meta().values(), record.text())).collect()
 }
 
 #[test]
@@ -116,7 +107,7 @@ fn a_cpu_that_does_not_answer_and_one_that_is_stuck_are_reported_once_each() {
     assert!(soft.sentence.starts_with("soft lockup: CPU 1 has had interrupts off for "), "{}", soft.sentence);
     assert!(hard.sentence.starts_with("hard lockup: CPU 2 has not answered for "), "{}", hard.sentence);
     assert!(soft.ms > 0 && hard.ms > 0);
-    let records = records(&PROFILER);
+    let records = lockups(&PROFILER);
     let of = |cpu: u64| records.iter().find(|record| record.0 == Kind::Lockup && record.1[1] == cpu).expect("a record");
     assert_eq!(records.iter().filter(|record| record.0 == Kind::Lockup).count(), 2);
     assert_eq!((of(1).1[0], of(2).1[0]), (7, NO_TASK));

@@ -6,7 +6,6 @@ mod array_kernel;
 
 use array_kernel::*;
 use core::ops::Range;
-use kprof::format::record::Header;
 use kprof::{Config, CpuSet, CpuSlot, Kernel, Outcome, Profiler, Setup, Task};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -108,12 +107,8 @@ fn a_nested_nmi_costs_its_own_tick_and_nothing_else() {
             assert_eq!(counted, returned, "place {place}, {ticks} ticks");
             let daemon = Daemon::claim(&PROFILER, 1);
             let bytes = daemon.stream.read(&mut buffer).unwrap();
-            let read = words(&buffer[..bytes]);
-            let mut from = 0;
-            while from < read.len() {
-                let words = Header::decode(read[from]).expect("whole records").words as usize;
-                assert_eq!(read[from + 5..from + words], [text(30), text(20), text(40)]);
-                from += words;
+            for record in records(&buffer[..bytes]) {
+                assert_eq!(record.stack(), [text(30), text(20), text(40)]);
             }
             daemon.acknowledge(counter("position-in")).unwrap();
         }

@@ -5,10 +5,14 @@
 mod array_kernel;
 
 use array_kernel::*;
-use kprof::format::record::{Header, Kind, SAMPLE_HEADER_WORDS};
+use kprof::format::record::{Header, Kind, POSITION, SampleHeader};
 use kprof::{CommandError, Config, ExportError, Mode, Outcome, Profiler, ReadError, StateError, StreamName};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The words of each sample of these tests, which have two callers, and its bytes.
+const WORDS: u64 = SampleHeader::WORDS as u64 + 2;
+const BYTES: usize = 8 * WORDS as usize;
 
 fn with(config: Config) -> Machine {
     let (profiler, slots) = machine();
@@ -83,7 +87,7 @@ fn a_claimed_stream_is_read_by_its_claimant_only() {
     // Another stream file of the claimant's process can read too. A file of the next claimant's process can read only
     // after that process has claimed.
     tick(machine);
-    assert_eq!(profiler.open_stream(1, 10).unwrap().read(&mut buffer), Ok(64));
+    assert_eq!(profiler.open_stream(1, 10).unwrap().read(&mut buffer), Ok(BYTES));
     drop(daemon);
     assert_eq!(thief.read(&mut buffer), Ok(48), "unclaimed: raw words, and what was not acknowledged is still there");
     assert_balanced(profiler);
@@ -118,21 +122,21 @@ fn records_are_passed_where_they_lie_and_count_as_read_when_they_were_taken() {
     };
     assert_eq!(read(usize::MAX, 0), (Ok(0), Vec::new()), "nothing is passed if there is nothing");
     (0..100).for_each(|_| tick(machine));
-    assert_eq!(read(usize::MAX, 1).0, Ok(100 * 64));
-    daemon.acknowledge(800).unwrap();
+    assert_eq!(read(usize::MAX, 1).0, Ok(100 * BYTES));
+    daemon.acknowledge(100 * WORDS).unwrap();
     // The ring has 1024 words, so these records lie at its end and at its beginning.
     (0..60).for_each(|_| tick(machine));
     for pieces in 0..2 {
         assert_eq!(read(usize::MAX, pieces).0, Err(ReadError::NotTaken));
-        assert!(daemon.acknowledge(808).is_err(), "a record that was not taken");
+        assert!(daemon.acknowledge(101 * WORDS).is_err(), "a record that was not taken");
     }
-    assert_eq!(read(63, 2).0, Err(ReadError::TooSmall(64)));
-    let (first, rest) = (read(3 * 64 - 8, 2), read(usize::MAX, 2));
-    assert_eq!((first.0, rest.0), (Ok(2 * 64), Ok(58 * 64)));
-    for (number, record) in (0..60).zip([first.1, rest.1].concat().chunks(8)) {
-        assert_eq!(record[..2], [Header { kind: Kind::Sample, words: 8 }.encode(), 800 + 8 * number]);
+    assert_eq!(read(BYTES - 1, 2).0, Err(ReadError::TooSmall(BYTES)));
+    let (first, rest) = (read(3 * BYTES - 8, 2), read(usize::MAX, 2));
+    assert_eq!((first.0, rest.0), (Ok(2 * BYTES), Ok(58 * BYTES)));
+    for (number, record) in (0..60).zip([first.1, rest.1].concat().chunks(WORDS as usize)) {
+        assert_eq!(record[..2], [Header { kind: Kind::Sample, words: WORDS as u16 }.encode(), (100 + number) * WORDS]);
     }
-    daemon.acknowledge(1280).unwrap();
+    daemon.acknowledge(160 * WORDS).unwrap();
     assert_eq!((read(usize::MAX, 2).0, counter(machine.0, "delivered")), (Ok(0), 160));
     assert_balanced(machine.0);
 }
@@ -142,7 +146,7 @@ fn what_may_change_during_a_read_is_passed_from_the_scratch_buffer() {
     let _alone = alone();
     let (profiler, slots) = with(Config { mode: Mode::Overwrite, ..running() });
     (0..3).for_each(|_| tick((profiler, slots)));
-    let mut scratch = [0; 2 * 64];
+    let mut scratch = [0; 2 * BYTES];
     let mut read = |stream: &kprof::StreamFile, bytes, is_taken| {
         let mut taken = Vec::new();
         let result = stream.read_to(bytes, &mut scratch, &mut |at, records| {
@@ -152,11 +156,11 @@ fn what_may_change_during_a_read_is_passed_from_the_scratch_buffer() {
         });
         (result, taken.first().copied())
     };
-    let snapshot = Some(Header { kind: Kind::SnapshotSample, words: 8 }.encode());
+    let snapshot = Some(Header { kind: Kind::SnapshotSample, words: WORDS as u16 }.encode());
     let daemon = Daemon::claim(profiler, 1);
-    assert_eq!(read(&daemon.stream, 8, true), (Err(ReadError::TooSmall(64)), None));
-    assert_eq!(read(&daemon.stream, 64, true), (Ok(64), snapshot), "no more than was asked for");
-    assert_eq!(read(&daemon.stream, 4096, true), (Ok(2 * 64), snapshot));
+    assert_eq!(read(&daemon.stream, 8, true), (Err(ReadError::TooSmall(BYTES)), None));
+    assert_eq!(read(&daemon.stream, BYTES, true), (Ok(BYTES), snapshot), "no more than was asked for");
+    assert_eq!(read(&daemon.stream, 4096, true), (Ok(2 * BYTES), snapshot));
     assert_eq!(read(&daemon.stream, 4096, false), (Ok(0), None), "nothing is passed if there is nothing");
     tick((profiler, slots));
     assert_eq!(read(&daemon.stream, 4096, false), (Err(ReadError::NotTaken), snapshot));
@@ -211,8 +215,8 @@ fn a_running_recorder_gives_whole_records_that_are_marked_as_a_snapshot() {
     for (number, record) in words(&bytes[..3 * one]).chunks(one / 8).enumerate() {
         let header = Header::decode(record[0]).unwrap();
         assert_eq!((header.kind, usize::from(header.words)), (Kind::SnapshotSample, one / 8));
-        assert_eq!(record[1] as usize, number * one / 8, "its position");
-        assert_eq!(record[SAMPLE_HEADER_WORDS], text(30));
+        assert_eq!(record[POSITION] as usize, number * one / 8, "its position");
+        assert_eq!(record[SampleHeader::AT.address], text(30));
     }
     assert_eq!(daemon.stream.read(&mut bytes), Ok(0));
 }
@@ -302,7 +306,7 @@ fn an_export_and_a_claim_exclude_each_other() {
     let daemon = Daemon::claim(profiler, 1);
     tick(machine);
     assert_eq!(profiler.export(&mut String::new()), Err(ExportError::Claimed));
-    assert_eq!(daemon.stream.read(&mut [0; 8192]), Ok(64));
+    assert_eq!(daemon.stream.read(&mut [0; 8192]), Ok(BYTES));
     daemon.acknowledge(counter(profiler, "position-in")).unwrap();
     assert_eq!(counter(profiler, "delivered"), 6);
     assert_balanced(profiler);
@@ -324,7 +328,7 @@ fn what_is_recorded_during_an_export_is_in_the_next_one() {
     tick(machine);
     let mut samples = Between { at: "batch cpu=1", happens: Some(|| tick(machine)), text: String::new() };
     profiler.export_last(&mut samples, 8).unwrap();
-    assert!(samples.text.contains("# end cpu=1 to=8 samples=1\n"), "{}", samples.text);
+    assert!(samples.text.contains(&format!("# end cpu=1 to={WORDS} samples=1\n")), "{}", samples.text);
     let mut marks = Between { at: "batch cpu=meta", happens: Some(|| profiler.mark("late")), text: String::new() };
     profiler.export_last(&mut marks, 8).unwrap();
     assert!(!marks.text.contains("name=late"), "{}", marks.text);
@@ -402,12 +406,13 @@ fn a_refused_write_changes_nothing() {
         text
     };
     let before = status();
+    let [first, second, third] = [1, 2, 3].map(|record| format!("ack 1 {}", record * WORDS));
     for bad in [
         "hz 77\nmark half\nack 1 7",
-        "ack 1 8\nack 1 16\nack 1 23",
-        "ack 1 8\nack 2 8",
+        &format!("{first}\n{second}\nack 1 {}", 3 * WORDS - 1),
+        &format!("{first}\nack 2 {WORDS}"),
         "stop\nhz 50\nthaw",
-        "mode overwrite\nack 1 8",
+        &format!("mode overwrite\n{first}"),
         "protocol 0\ndepth 0",
         "seed 7\nlease\nnonsense",
         "cpus 0\ncpus 5",
@@ -422,7 +427,7 @@ fn a_refused_write_changes_nothing() {
         profiler.open_control(1).read(&mut other).unwrap();
         assert_eq!(other, before, "the reason belongs to the file whose write was refused");
     }
-    daemon.ctl.write(b"ack 1 8\nhz 77\nack 1 16\nack 1 24").unwrap();
+    daemon.ctl.write(format!("{first}\nhz 77\n{second}\n{third}").as_bytes()).unwrap();
     assert_eq!(counter(profiler, "delivered"), 3);
     assert_eq!(control(profiler)["hz"], "77");
     assert_balanced(profiler);
@@ -480,9 +485,9 @@ fn many_acknowledgements_in_one_write_look_at_each_record_once() {
     let daemon = Daemon::claim(profiler, 1);
     (0..100).for_each(|_| tick(machine));
     daemon.stream.read(&mut [0; 8192]).unwrap();
-    let lines: String = (1..=100).map(|record| format!("ack 1 {}\n", record * 8)).collect();
+    let lines: String = (1..=100).map(|record| format!("ack 1 {}\n", record * WORDS)).collect();
     daemon.ctl.write(lines.as_bytes()).unwrap();
     assert_eq!((counter(profiler, "delivered"), counter(profiler, "in-ring")), (100, 0));
-    daemon.ctl.write(b"ack 1 8\nack 1 800").unwrap();
+    daemon.ctl.write(format!("ack 1 {WORDS}\nack 1 {}", 100 * WORDS).as_bytes()).unwrap();
     assert_eq!(counter(profiler, "delivered"), 100, "what was acknowledged before counts once");
 }

@@ -4,7 +4,7 @@
 mod array_kernel;
 
 use array_kernel::*;
-use kprof::format::record::{Header, Kind, SAMPLE_HEADER_WORDS};
+use kprof::format::record::Kind;
 use kprof::{Config, CountedEvent, CpuSlot, Outcome, Profiler, Trigger};
 
 #[test]
@@ -25,9 +25,9 @@ fn a_tick_becomes_a_record_that_is_read_again_until_it_is_acknowledged() {
     assert!(PROFILER.open_control(1).write(b"protocol 1").unwrap_err().is_busy(), "one claim at a time");
     for _ in 0..2 {
         let bytes = daemon.stream.read(&mut buffer).unwrap();
-        let words = words(&buffer[..bytes]);
-        assert_eq!(Header::decode(words[0]), Ok(Header { kind: Kind::Sample, words: 8 }));
-        assert_eq!(words[SAMPLE_HEADER_WORDS..], [text(30), text(20), text(40)]);
+        let records = records(&buffer[..bytes]);
+        let stacks: Vec<_> = records.iter().map(|record| (record.kind, record.stack())).collect();
+        assert_eq!(stacks, [(Kind::Sample, vec![text(30), text(20), text(40)])]);
         assert_eq!(daemon.stream.read(&mut buffer), Ok(0));
         // The reader closes its files without an acknowledgement, so the next one gets the record again.
         drop(daemon);

@@ -7,7 +7,6 @@ mod array_kernel;
 use array_kernel::*;
 use core::ops::Range;
 use kprof::format::marker::{Facts, MARKER_PAGE, Marker, PUBLISHED_LEAF, TruncationReason};
-use kprof::format::record::{Header, SAMPLE_HEADER_WORDS};
 use kprof::{Config, CpuSet, CpuSlot, Kernel, Outcome, Profiler, Published, Publisher, Setup, Task, Trigger};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -105,13 +104,7 @@ fn sample_on() -> Option<Vec<u64>> {
     let bytes = daemon.stream.read(&mut buffer).unwrap();
     let read = bytes as u64 / 8;
     daemon.acknowledge(READ_WORDS.fetch_add(read, Ordering::Relaxed) + read).unwrap();
-    let (words, mut at, mut last) = (words(&buffer[..bytes]), 0, None);
-    while at < words.len() {
-        let length = Header::decode(words[at]).unwrap().words as usize;
-        last = Some(words[at + SAMPLE_HEADER_WORDS..at + length].to_vec());
-        at += length;
-    }
-    last
+    records(&buffer[..bytes]).last().map(Record::stack)
 }
 
 /// Writes the frame of an entry stub at a word of the stack: rbp, marker, then RIP, CS, RFLAGS, RSP, SS. Returns its

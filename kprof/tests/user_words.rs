@@ -7,7 +7,6 @@ mod array_kernel;
 
 use array_kernel::*;
 use kprof::format::marker::{Facts, Marker, TruncationReason};
-use kprof::format::record::SAMPLE_HEADER_WORDS;
 use kprof::{Config, CpuSlot, Outcome, Profiler, Registers};
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
@@ -39,9 +38,9 @@ fn sampled(daemon: &Daemon, at: &Registers) -> Vec<u64> {
     assert_eq!(PROFILER.on_nmi(&token(), at), Outcome::Sampled);
     let mut buffer = [0; 4096];
     let bytes = daemon.stream.read(&mut buffer).unwrap();
-    let words = words(&buffer[..bytes]);
-    daemon.acknowledge(words[1] + words.len() as u64).unwrap();
-    words[SAMPLE_HEADER_WORDS..].to_vec()
+    let [record] = &records(&buffer[..bytes])[..] else { panic!("not one record") };
+    daemon.acknowledge(record.end()).unwrap();
+    record.stack()
 }
 
 #[test]
@@ -86,15 +85,20 @@ fn the_callers_in_user_code_are_whole_or_marked_as_truncated_at_each_depth() {
     let depths = [1, 2, 3, 4, 5, 6, 16, 17, 18, 20, 33, 40, 64];
     for depth in depths.into_iter().step_by(if cfg!(miri) { 4 } else { 1 }) {
         daemon.ctl.write(format!("depth {depth}").as_bytes()).unwrap();
-        for callers in (0..48).step_by(if cfg!(miri) { 15 } else { 1 }) {
+        for callers in (0..70).step_by(if cfg!(miri) { 16 } else { 1 }) {
             let rbp = user_callers(callers);
+            // Two words of each frame, one frame to see that the stack is truncated, and the word that ends the chain.
+            let reads = 2 * (callers as usize).min(depth) + 1;
             let callers: Vec<u64> = (0..callers).map(user_caller).collect();
             let at = Registers { pc: 0x40_1000, from_user: true, fp: rbp, ..registers() };
             let frames = [&[0x40_1000], &callers[..]].concat();
             let whole = |frames: &[u64]| {
                 [&frames[..frames.len().min(depth)], &[truncated][..usize::from(frames.len() > depth)]].concat()
             };
+            USER_READS.store(0, Ordering::Relaxed);
             assert_eq!(sampled(&daemon, &at), whole(&frames), "depth {depth}, in user code");
+            let is = USER_READS.load(Ordering::Relaxed);
+            assert!(is <= reads, "depth {depth}, {} callers: {is} words were read, so a frame twice", callers.len());
 
             let at = registers();
             for (place, value) in (8..).zip([rbp, marker, 0x40_1000, 0x33, 0x202, rbp, 0x2b]) {
@@ -105,7 +109,10 @@ fn the_callers_in_user_code_are_whole_or_marked_as_truncated_at_each_depth() {
             if depth >= 2 {
                 expected.splice(2..2, [marker, Marker::User.encode()]);
             }
+            USER_READS.store(0, Ordering::Relaxed);
             assert_eq!(sampled(&daemon, &at), expected, "depth {depth}, after an entry");
+            let is = USER_READS.load(Ordering::Relaxed);
+            assert!(is <= reads, "depth {depth}, {} callers after an entry: {is} words", callers.len());
         }
     }
 }

@@ -7,7 +7,7 @@ mod array_kernel;
 use array_kernel::*;
 use kprof::format::event::Event;
 use kprof::format::line::{Name, PointValues, TaskTimes as Line};
-use kprof::format::record::{Header, Kind};
+use kprof::format::record::Kind;
 use kprof::{Config, CpuSlot, PointCounts, StreamFile, TaskState, TaskTimes};
 use std::collections::BTreeMap;
 use std::thread::sleep;
@@ -28,29 +28,18 @@ fn fresh() -> Kprof {
 }
 
 /// The records of a stream.
-fn records(stream: &StreamFile) -> Vec<Vec<u64>> {
+fn read(stream: &StreamFile) -> Vec<Record> {
     let mut buffer = vec![0; 64 * 1024];
     let bytes = stream.read(&mut buffer).unwrap();
-    let (words, mut at, mut all) = (words(&buffer[..bytes]), 0, Vec::new());
-    while at < words.len() {
-        let header = Header::decode(words[at]).unwrap();
-        all.push(words[at..at + header.words as usize].to_vec());
-        at += header.words as usize;
-    }
-    all
-}
-
-fn text_of(record: &[u64]) -> String {
-    let text: Vec<u8> = record[8..].iter().flat_map(|word| word.to_le_bytes()).collect();
-    String::from_utf8(text[..record[7] as usize].to_vec()).unwrap()
+    records(&buffer[..bytes])
 }
 
 /// The parts of the times of task 5 in the meta stream, and the times of all lines.
-fn times(meta: &[Vec<u64>]) -> (BTreeMap<String, u64>, u64) {
+fn times(meta: &[Record]) -> (BTreeMap<String, u64>, u64) {
     let (mut parts, mut wall, mut end) = (BTreeMap::new(), 0, None);
-    for record in meta.iter().filter(|record| Header::decode(record[0]).unwrap().kind == Kind::TaskTimes) {
-        let text = text_of(record);
-        let line = Line::of_record([record[4], record[5], record[6]], &text, Name::Raw(b"five"));
+    for record in meta.iter().filter(|record| record.kind == Kind::TaskTimes) {
+        let text = record.text();
+        let line = Line::of_record(record.meta().values(), &text, Name::Raw(b"five"));
         assert_eq!((line.id.0, end.unwrap_or(line.from.0)), (5, line.from.0), "it goes on");
         end = Some(line.tsc.0);
         let sum: u64 = line.counters.in_text().map(|(_, ticks)| ticks).sum();
@@ -90,19 +79,19 @@ fn a_time_off_the_cpu_is_one_hit_of_each_point_and_the_parts_are_the_whole() {
     profiler.events.task_times(5, &task, TaskState::Running);
     profiler.events.task_times(5, &task, TaskState::Running);
 
-    let meta = records(&daemon.meta);
-    let mut values = meta.iter().filter(|record| Header::decode(record[0]).unwrap().kind == Kind::PointValues);
-    let text = text_of(values.next_back().unwrap());
+    let meta = read(&daemon.meta);
+    let mut values = meta.iter().filter(|record| record.kind == Kind::PointValues);
+    let text = values.next_back().unwrap().text();
     let values = PointValues::of_record(0, &text).values.to_string();
     let meaning: Vec<&str> = values.split(',').collect();
     let ids: BTreeMap<u64, String> = meta
         .iter()
-        .filter(|record| Header::decode(record[0]).unwrap().kind == Kind::Point)
-        .map(|record| (record[4], text_of(record).split(' ').nth(1).unwrap().to_owned()))
+        .filter(|record| record.kind == Kind::Point)
+        .map(|record| (record.meta().first, record.text().split(' ').nth(1).unwrap().to_owned()))
         .collect();
     let mut hits = Vec::new();
-    for record in records(&events) {
-        let (event, _) = Event::of(|word| record.get(word).copied().unwrap_or(0), record.len()).unwrap();
+    for record in read(&events) {
+        let (event, _) = Event::of(|word| record.words.get(word).copied().unwrap_or(0), record.words.len()).unwrap();
         let arguments = event.arguments.as_slice().to_vec();
         assert_eq!(event.task, 7, "the task that runs again");
         hits.push((ids[&event.point].clone(), meaning[arguments[0] as usize], event.weight, arguments));
@@ -144,7 +133,7 @@ fn times_are_asked_for_by_stop_and_flush_and_go_up_to_the_end_of_the_watch() {
     sleep(Duration::from_millis(5));
     // A reason that the kernel has not named.
     profiler.events.task_times(5, &task, TaskState::Blocked(2));
-    let (parts, wall) = times(&records(&daemon.meta));
+    let (parts, wall) = times(&read(&daemon.meta));
     assert!(wall > 0 && parts["blocked"] == wall, "{parts:?}");
     assert!(wall < 5_000_000, "not the time after the watch: {wall}");
 }
@@ -164,7 +153,7 @@ fn a_lease_ends_the_watch_and_a_task_made_in_between_counts_from_its_first_wake_
     drop(recorder);
     profiler.events.switched(&task, &other, TaskState::Blocked(0));
     profiler.events.task_times(5, &task, TaskState::Running);
-    let (parts, wall) = times(&records(&daemon.meta));
+    let (parts, wall) = times(&read(&daemon.meta));
     assert_eq!(parts.keys().map(String::as_str).collect::<Vec<_>>(), ["running", "woken"]);
     assert_eq!(parts.values().sum::<u64>(), wall);
 }

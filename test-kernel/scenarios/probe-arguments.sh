@@ -4,12 +4,12 @@
 # cpus: 3
 # probes: *file::*
 places=/root/probes.txt
-write='test_kernel::fs::file::OpenFile::write'
+write='test_kernel::fs::file::OpenFile>*::write'
 # The registers of `OpenFile::write`: where its result goes, itself, and the address and the length of the buffer.
 calls() {
     kprof-record probe --places $places "$@" > /root/talk.txt 2>&1 || { cat /root/talk.txt; exit 1; }
     cat /root/talk.txt
-    set -- $(grep " $write\$" /root/talk.txt)
+    set -- $(grep " <*$write\$" /root/talk.txt)
     calls=${1:-0}
 }
 cat > /root/work.sh <<'W'

@@ -10,7 +10,7 @@ work="dd if=/scheme/zero of=/scheme/null bs=4k count=1000"
 count() {
     kprof-record probe --places $places OpenFile::write syscall::file::sync -- $work > /root/talk.txt 2>&1 || exit $1
     cat /root/talk.txt
-    set -- $(grep 'test_kernel::fs::file::OpenFile::write$' /root/talk.txt)
+    set -- $(grep 'test_kernel::fs::file::OpenFile>*::write$' /root/talk.txt)
     [ "${1:-0}" -ge 1000 ] && [ "$1" -lt 1200 ] && [ "$2" -gt "$1" ] || exit 2
     grep -q '^1 without a call' /root/talk.txt || exit 3
     grep -q lost /root/talk.txt && exit 4
@@ -40,7 +40,7 @@ kprof-record probe --places $places OpenFile::write -- /no/such/program && exit 
 # The kernel removes the probes of a recorder that was killed.
 kprof-record probe --places $places OpenFile::write > /root/killed.txt 2>&1 &
 recorder=$!
-listed='^count  *[0-9a-f]*  test_kernel::fs::file::OpenFile::write$'
+listed='^count  *[0-9a-f]*  <*test_kernel::fs::file::OpenFile>*::write$'
 until kprof-record probe --list --places $places > /root/list.txt && grep -q "$listed" /root/list.txt; do
     kill -0 $recorder || exit 21
     usleep 10000

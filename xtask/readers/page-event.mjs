@@ -152,7 +152,7 @@ const ROWS = `Object.fromEntries(kprof.data.names.map((name, frame) => [name, kp
   .filter(([, at]) => at !== null && at !== undefined).map(([name, at]) => [name, kprof.data.old.rows[at]]))`;
 const CELLS = `Object.fromEntries([...document.querySelectorAll("#functions tbody tr")].map((row) => {
   const cells = [...row.cells].map((cell) => cell.textContent);
-  return [cells.pop(), cells];
+  return [cells.shift(), cells];
 }))`;
 
 await check(tab, "event: a comparison has the weights, changes and intervals of diff", async () => {
@@ -188,7 +188,7 @@ await check(tab, "heap.live: with lost records nothing of a comparison is certai
   const page = await ready("compared-heap-lossy.html");
   same("verdict", (await text(page, "balance")).startsWith("NOT CERTAIN: records were lost"), true);
   const intervals = await page.value(`[...document.querySelectorAll("#functions tbody tr")].map(({ cells }) =>
-    [cells[8].textContent === "exact", cells[8].classList.contains("pale")].join(" "))`);
+    [cells[9].textContent === "exact", cells[9].classList.contains("pale")].join(" "))`);
   same("intervals", [...new Set(intervals)], ["false true"]);
   const colors = await page.value(`kprof.flame.boxes.filter((box) => box.node)
     .map((box) => Number(/ (\\d+)%/.exec(kprof.flame.style.color(box))[1]))`);
@@ -201,7 +201,7 @@ await check(tab, "event: a comparison says what is exact, what is lost, and show
   const heads = (page) => page.value(`[...document.querySelectorAll("#functions th")].map((cell) => cell.textContent)`);
   const about = (page) => page.value(`document.getElementById("about").textContent`);
   const whole = await ready("compared-whole.html", "#sort=change");
-  same("head", (await heads(whole)).slice(5, 8).map((head) => head.replace(" ▼", "")),
+  same("head", (await heads(whole)).slice(6, 9).map((head) => head.replace(" ▼", "")),
     ["ms", "Change in points", "ms more (whole)"]);
   same("sentence", (await about(whole)).includes("the differences are exact"), true);
   await whole.value("kprof.change({ func: kprof.data.names.indexOf('f3') })");

@@ -170,7 +170,7 @@ await check(tab, "the lanes show what each CPU did at each time, also at the tic
     };
     const most = [...Array(lanes.width).keys()].sort((a, b) => shareOf(b) - shareOf(a))[0];
     const context = document.createElement("canvas").getContext("2d");
-    context.fillStyle = "hsl(215 20% 84%)";
+    context.fillStyle = kprof.palette().kinds[4];
     context.fillRect(0, 0, 1, 1);
     const color = [...context.getImageData(0, 0, 1, 1).data].join();
     const column = lanes.getContext("2d").getImageData(most, 0, 1, 24).data;
@@ -385,25 +385,25 @@ await check(tab, "the table sorts, filters and says what it leaves out", async (
   const column = (at) => page.value(`[...document.querySelectorAll("#functions tbody tr")]
     .map((row) => row.children[${at}].textContent)`);
   const numbers = (texts) => texts.map((text) => Number(text.replaceAll(",", "")));
-  const self = numbers(await column(1));
+  const self = numbers(await column(2));
   same("by self", self, self.toSorted((a, b) => b - a));
-  await click(page, "#functions th:nth-child(3) button");
-  const total = numbers(await column(3));
+  await click(page, "#functions th:nth-child(4) button");
+  const total = numbers(await column(4));
   same("by total", total, total.toSorted((a, b) => b - a));
   const ordered = await page.value("document.querySelector('#functions [aria-sort]').textContent.slice(0, 5)");
   same("aria-sort", ordered, "Total");
-  await click(page, "#functions th:last-child button");
-  const names = await column(4);
+  await click(page, "#functions th:first-child button");
+  const names = await column(0);
   same("by name", names, names.toSorted());
   const [shown, every] = /^(\d+) of (\d+) /.exec(await text(page, "shown")).slice(1).map(Number);
   same("rows", names.length, shown);
   same("functions", every, await page.value("kprof.now.functions.total.filter((total) => total > 0).length"));
   if (every > shown) {
     await click(page, "#more");
-    same("all rows", (await column(4)).length, every);
+    same("all rows", (await column(0)).length, every);
   }
   await page.value(`kprof.change({ filter: "/^image::act_1\\\\d$/" })`);
-  same("filtered", (await column(4)).every((name) => /^image::act_1\d$/.test(name)), true);
+  same("filtered", (await column(0)).every((name) => /^image::act_1\d$/.test(name)), true);
 });
 
 await check(tab, "CPUs, tasks and kinds are switched by their boxes", async () => {
@@ -475,7 +475,7 @@ await check(tab, "a comparison has the changes of diff, and only those beyond ch
       if (Math.abs(is - must) > 1e-9) throw new Error(`interval of ${row.name}: ${is}, expected ${must}`);
     }
   }
-  const first = await page.value("document.querySelector('#functions tbody tr td:last-child').textContent");
+  const first = await page.value("document.querySelector('#functions tbody tr td:first-child').textContent");
   same("a significant change", found.get(first)[5], true);
   const colors = await page.value(`kprof.flame.boxes.filter((box) => box.node).map((box) => [
     kprof.data.old.rows[kprof.data.old.frames[box.part.tree.frame[box.node]]?.[1]]?.[5] ?? false,
@@ -511,6 +511,123 @@ await check(tab, "everything has a name for a screen reader, in light and dark",
     writeFileSync(file(`page-${value}.png`), Buffer.from(data, "base64"));
   }
   same("different colors", seen[0][0] !== seen[1][0] && seen[0][1] !== seen[1][1], true);
+});
+
+/// Linear light of a CSS color, from 0 to 1 for red, green and blue.
+const LINEAR = `((color) => {
+  const context = document.createElement("canvas").getContext("2d");
+  context.fillStyle = color;
+  context.fillRect(0, 0, 1, 1);
+  return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3).map((byte) => byte / 255)
+    .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
+})`;
+const dot = (row, color) => row.reduce((sum, factor, at) => sum + factor * color[at], 0);
+const luminance = (color) => dot([0.2126, 0.7152, 0.0722], color);
+/// Contrast of two colors (WCAG 2.2, section 1.4.3).
+function contrast(one, other) {
+  const [dark, light] = [one, other].map(luminance).sort((a, b) => a - b);
+  return (light + 0.05) / (dark + 0.05);
+}
+/// CIELAB, for the difference of two colors (CIE 1976).
+function lab(color) {
+  const [x, y, z] = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    .map((row, at) => dot(row, color) / [0.9505, 1, 1.089][at])
+    .map((part) => (part > 0.008856 ? Math.cbrt(part) : 7.787 * part + 16 / 116));
+  return [116 * y - 16, 500 * (x - y), 200 * (y - z)];
+}
+/// What people without one kind of cones see of linear light (Machado and others 2009, severity 1).
+const EYES = {
+  all: [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+  protanopia: [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+  deuteranopia: [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+  tritanopia: [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+};
+
+await check(tab, "every label can be read, and every state told apart, in light and dark", async () => {
+  const page = await ready("page.html", "#inline=all&kinds=11111");
+  for (const value of ["light", "dark"]) {
+    await page.send("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value }] });
+    await until(page, `matchMedia("(prefers-color-scheme: ${value})").matches`);
+    await new Promise((done) => setTimeout(done, 100));
+    const { ink, boxes, kinds, swatches } = await page.value(`(() => {
+      const linear = ${LINEAR};
+      return { ink: linear(getComputedStyle(document.body).color),
+        boxes: kprof.palette().labels.map(linear),
+        kinds: kprof.palette().kinds.map(linear),
+        swatches: [...document.querySelectorAll("#kinds .swatch")].map((one) => linear(one.style.background)) };
+    })()`);
+    for (const box of boxes) {
+      same(`${value}: contrast ${contrast(ink, box).toFixed(2)} of a label`, contrast(ink, box) >= 4.5, true);
+    }
+    same(`${value}: swatches`, swatches, kinds.slice(0, 5));
+    for (const [name, matrix] of Object.entries(EYES)) {
+      const seen = kinds.map((color) => matrix.map((row) => Math.min(1, Math.max(0, dot(row, color))))).map(lab);
+      seen.forEach((one, at) => seen.slice(0, at).forEach((other, before) => {
+        const distance = Math.hypot(...one.map((part, axis) => part - other[axis]));
+        same(`${value}, ${name}: distance ${distance.toFixed(1)} of states ${before} and ${at}`, distance >= 20, true);
+      }));
+    }
+  }
+});
+
+await check(tab, "one screen of 1280 x 800 has everything, and 390 pixels of width are enough", async () => {
+  const page = await ready("page.html");
+  for (const [width, height, isOneScreen] of [[1280, 800, true], [390, 800, false]]) {
+    await page.send("Emulation.setDeviceMetricsOverride", { width, height, deviceScaleFactor: 1, mobile: false });
+    await until(page, `innerWidth === ${width}`);
+    await page.value("kprof.change({ func: kprof.data.names.findIndex((name) => /act_3$/.test(name)) })");
+    await new Promise((done) => setTimeout(done, 200));
+    const { scrolls, wide, graph, rows, detail, status } = await page.value(`(() => {
+      const area = (id) => document.getElementById(id).getBoundingClientRect();
+      const all = document.scrollingElement;
+      return { scrolls: all.scrollHeight > innerHeight, wide: all.scrollWidth > innerWidth, graph: area("scroll").height,
+        rows: area("list").height, detail: area("detail").bottom <= innerHeight, status: area("hover").bottom };
+    })()`);
+    same(`${width}: nothing is wider than the window`, wide, false);
+    same(`${width}: the graph and the table have room`, graph > 100 && rows > 100, true);
+    if (isOneScreen) same("one screen", [scrolls, detail, status <= height], [false, true, true]);
+    const { data } = await page.send("Page.captureScreenshot", { format: "png" });
+    writeFileSync(file(`page-${width}.png`), Buffer.from(data, "base64"));
+  }
+  await page.send("Emulation.clearDeviceMetricsOverride");
+});
+
+await check(tab, "the strip has all the time of the range, and its parts switch the kinds", async () => {
+  const page = await ready("page.html");
+  const parts = () => page.value(`[...document.querySelectorAll("#strip > *")].map((part) => part.title)`);
+  const whole = await parts();
+  const sum = whole.reduce((sum, title) => sum + Number(/: ([\d.]+) %/.exec(title)[1]), 0);
+  same("parts of the whole", Math.abs(sum - 100) < 0.1, true);
+  const ticks = await page.value("kprof.timeline.ticks(kprof.choice)");
+  const truth = JSON.parse(read("new.ticks.json"));
+  const must = (kind) => truth.filter(([, , of]) => of === kind).length;
+  for (const kind of [3, 4, 5]) {
+    same(`ticks of kind ${kind}: ${ticks[kind]} of ${must(kind)}`, Math.abs(ticks[kind] - must(kind)) < 1, true);
+  }
+  await page.value("kprof.change({ from: 0, to: 1000 })");
+  same("another range", JSON.stringify(await parts()) !== JSON.stringify(whole), true);
+  const before = await page.value("kprof.choice.kinds");
+  await click(page, "#strip > button");
+  same("the first part is switched", await page.value("kprof.choice.kinds"), before.map((is, at) => (at ? is : !is)));
+});
+
+await check(tab, "what the pointer is at is said at the pointer and in the status bar", async () => {
+  const page = await ready("page.html");
+  const found = await box(page, "(name) => /act_/.test(name)");
+  await mouse(page, "mouseMoved", found.at, { button: "none" });
+  const tip = () => page.value(`(() => {
+    const tip = document.getElementById("tip"), { left, top, right, bottom } = tip.getBoundingClientRect();
+    return { hidden: tip.hidden, text: tip.textContent, status: document.getElementById("hover").textContent,
+      inside: left >= 0 && top >= 0 && right <= innerWidth && bottom <= innerHeight };
+  })()`);
+  const at = await tip();
+  same("a box", [at.hidden, at.inside, at.text === at.status, at.text.startsWith(found.name)], [false, true, true, true]);
+  const [x, y] = await middle(page, "#timeline");
+  await mouse(page, "mouseMoved", [x, y], { button: "none" });
+  const lane = await tip();
+  same("a lane", [lane.hidden, /^CPU \d+, [\d.]+ s: [\d.]+ % /.test(lane.text)], [false, true]);
+  await mouse(page, "mouseMoved", [2, 2], { button: "none" });
+  same("nothing", (await tip()).hidden, true);
 });
 
 await check(tab, "damaged data is said and not shown", async () => {

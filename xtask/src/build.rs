@@ -172,7 +172,9 @@ pub fn tool(program: &str) -> Result<PathBuf> {
         _ => bail!("no test is known that needs {program}"),
     };
     let words = [&["test", "--no-run", "--quiet"][..], &HOST, &HOST_TESTS, &["--test", test]].concat();
-    built(program, &words, &run::root().join("target"), "bin")
+    // A group that runs with another Rust must not replace the programs that the tests of other groups run meanwhile.
+    let (folder, kept) = if toolchain::is_another() { ("target/pinned", "bin-pinned") } else { ("target", "bin") };
+    built(program, &words, &run::root().join(folder), kept)
 }
 
 /// Runs cargo, and gives a copy of the program that no later build takes away.

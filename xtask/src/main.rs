@@ -1,5 +1,5 @@
-//! The verbs of this repository: `cargo xtask profile`, `repeat`, `gate`, `truth`, `storm`, `sweep`, `bench`,
-//! `lockups`, `gdb`, `yardstick`, `mutants`, `test`.
+//! The verbs of this repository: `cargo xtask profile`, `outside`, `repeat`, `gate`, `truth`, `storm`, `sweep`,
+//! `bench`, `lockups`, `gdb`, `yardstick`, `mutants`, `test`.
 //!
 //! The modules in the order of a run: `tools` and `toolchain` find what is needed, `build`, `initrd` and `workloads`
 //! build it, `qemu` runs it; then a module for each verb.
@@ -12,6 +12,7 @@ mod initrd;
 mod linux;
 mod lockups;
 mod mutants;
+mod outside;
 mod parts;
 mod profile;
 mod qemu;
@@ -47,6 +48,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Verb {
     Profile(profile::Arguments),
+    Outside(outside::Arguments),
     Repeat(repeat::Arguments),
     Gate(gate::Arguments),
     Gdb(gdb::Arguments),
@@ -78,6 +80,7 @@ fn main() -> ExitCode {
 fn run_verb(verb: Verb) -> anyhow::Result<ExitCode> {
     match verb {
         Verb::Profile(arguments) => profile::run(&arguments),
+        Verb::Outside(arguments) => outside::run(&arguments),
         Verb::Repeat(arguments) => repeat::run(&arguments),
         Verb::Gate(arguments) => gate::run(&arguments),
         Verb::Gdb(arguments) => gdb::run(&arguments),

@@ -161,12 +161,6 @@ pub fn bound(program: &Path) -> Command {
     }
 }
 
-/// Lets the command find programs by their names in this one's folder first.
-pub fn with_programs_beside<'a>(command: &'a mut Command, program: &Path) -> &'a mut Command {
-    let folder = program.parent().unwrap_or(Path::new("."));
-    command.env("PATH", format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default()))
-}
-
 /// [`bound`], run by another program: its name and its words; empty: by none.
 pub fn bound_by(runner: &[String], program: &Path) -> Command {
     let Some((runner, words)) = runner.split_first() else { return bound(program) };

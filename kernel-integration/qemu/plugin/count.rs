@@ -8,28 +8,27 @@
 use super::Arguments;
 use super::beside::Beside;
 use super::block::{Block, Machine as _};
+use super::callbacks::Callbacks;
+use super::clock;
 use super::functions::Functions;
-use super::guest::{Guest, check};
+use super::guest::Guest;
 use super::halts::{Halts, Moment};
 use super::output::{Output, message};
 use super::probes::Probes;
-use super::qemu::{self, Id, Vcpu};
-use super::reset::BOOT;
+use super::processor::Processor;
+use super::qemu::{self, Id, Readings, Vcpu, executed};
+use super::reset::{BOOT, MAX_CPUS};
 use super::sample::watch_first_block;
 use super::seen::Seen;
 use super::send;
 use super::shadow::Shadow;
-use super::translate::{Blocks, EXECUTED};
 use super::stops::Stops;
 use super::tasks::Tasks;
+use super::translate::Blocks;
 use super::window::{Watched, visit};
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
-
-/// The most vCPUs.
-const MAX_CPUS: usize = 256;
-/// How many blocks run between two checks of the stack pointer's place.
-const CHECK: u64 = 1 << 16;
+use std::sync::{Mutex, PoisonError};
 
 /// When a vCPU is reset (INIT), QEMU counts the rest of its slice as executed. The two counts are compared at each
 /// translation, where both can be read. What one faulting instruction changes is smaller than this.
@@ -56,6 +55,7 @@ pub struct Totals {
 
 struct Counting {
     out: Output,
+    processor: Processor,
     functions: Functions,
     blocks: Blocks,
     shadow: Option<Shadow>,
@@ -65,10 +65,7 @@ struct Counting {
     ahead: u64,
     jumps: u64,
     jumped: u64,
-    /// Where each vCPU's stack pointer is; null if that is not known yet.
-    places: [*const u64; MAX_CPUS],
-    until_check: u64,
-    wrong_stack_pointers: u64,
+    readings: Readings,
     watched: Watched,
     tasks: Tasks,
     beside: Option<Beside>,
@@ -78,37 +75,34 @@ struct Counting {
 
 /// The state; null before it is installed. Only one thread uses it at a time, see above.
 static STATE: AtomicPtr<Counting> = AtomicPtr::new(std::ptr::null_mut());
+static TRANSLATES: Mutex<()> = Mutex::new(());
 
 extern "C" fn before_block(cpu: c_uint, block: *mut c_void) {
     // SAFETY: QEMU gives back what `on_translation` gave it. The state is used by this thread only.
     let (counting, block): (&mut Counting, &'static Block) =
         unsafe { (&mut *STATE.load(Relaxed), &*block.cast_const().cast()) };
     let Some(shadow) = &mut counting.shadow else { return };
-    let Some(place) = counting.places.get_mut(cpu as usize) else { return };
-    let mut guest = Guest { cpu, place: *place };
-    counting.until_check -= 1;
-    if counting.until_check == 0 {
-        counting.until_check = CHECK;
+    let cpu = qemu::number(cpu);
+    if cpu >= MAX_CPUS {
+        return;
     }
-    if counting.until_check == CHECK || place.is_null() {
-        counting.wrong_stack_pointers += check(&mut guest);
-        *place = guest.place;
-    }
-    let executed = EXECUTED.load(Relaxed);
-    shadow.before(cpu as usize, block, executed, &guest);
+    counting.readings.before(cpu);
+    let guest = Guest { cpu, readings: &counting.readings };
+    let executed = executed();
+    shadow.before(cpu, block, executed, &guest);
     if counting.has_clock {
-        counting.halts.before(cpu as usize, block, executed, &guest);
+        counting.halts.before(cpu, block, executed, &guest);
     }
-    if counting.tasks.changing == Some(cpu as usize)
-        && let Some(task) = counting.tasks.changed(cpu as usize, &guest)
+    if counting.tasks.changing == Some(cpu)
+        && let Some(task) = counting.tasks.changed(cpu, &guest)
     {
-        shadow.window.set_task(cpu as usize, task);
+        shadow.window.set_task(cpu, task);
     }
     if let Some(stops) = &mut counting.stops {
-        stops.before(cpu as usize, || guest.vcpu(), shadow, &counting.out);
+        stops.before(cpu, || guest.vcpu(), shadow, &counting.out);
     }
     if let Some((beside, vcpu)) = counting.beside.as_mut().filter(|it| executed >= it.due).zip(guest.vcpu()) {
-        beside.sample(cpu as usize, (&vcpu, &mut counting.seen), executed, shadow, &counting.out);
+        beside.sample(cpu, (&vcpu, &mut counting.seen), executed, shadow, &counting.out);
     }
 }
 
@@ -116,11 +110,12 @@ extern "C" fn before_block(cpu: c_uint, block: *mut c_void) {
 extern "C" fn at_probe(cpu: c_uint, _: *mut c_void) {
     // SAFETY: as in `before_block`.
     let counting = unsafe { &mut *STATE.load(Relaxed) };
-    let (Some(shadow), Some(place)) = (&mut counting.shadow, counting.places.get(cpu as usize)) else { return };
-    let guest = Guest { cpu, place: *place };
-    shadow.probe(cpu as usize, &guest, |probe, node, arguments| {
-        let words = [&[u64::from(probe), u64::from(node), guest.time(EXECUTED.load(Relaxed))], &arguments[..]].concat();
-        counting.out.send(message::HIT, cpu as usize, &words);
+    let Some(shadow) = &mut counting.shadow else { return };
+    let cpu = qemu::number(cpu);
+    let guest = Guest { cpu, readings: &counting.readings };
+    shadow.probe(cpu, &guest, |probe, node, arguments| {
+        let words = [&[u64::from(probe), u64::from(node), guest.time(executed())], &arguments[..]].concat();
+        counting.out.send(message::HIT, cpu, &words);
     });
 }
 
@@ -129,31 +124,32 @@ extern "C" fn at_watched(cpu: c_uint, block: *mut c_void) {
     // SAFETY: as in `before_block`.
     let (counting, block): (&mut Counting, &'static Block) =
         unsafe { (&mut *STATE.load(Relaxed), &*block.cast_const().cast()) };
-    let (Some(shadow), Some(place)) = (&mut counting.shadow, counting.places.get(cpu as usize)) else { return };
-    let (watched, guest) = (&counting.watched, Guest { cpu, place: *place });
+    let Some(shadow) = &mut counting.shadow else { return };
+    let cpu = qemu::number(cpu);
+    let (watched, guest) = (&counting.watched, Guest { cpu, readings: &counting.readings });
     let was_open = shadow.window.is_open;
     shadow.window.at(block.start, watched);
     match (was_open, shadow.window.is_open) {
-        (false, true) => counting.halts.begin(Moment::of(&guest, EXECUTED.load(Relaxed))),
-        (true, false) => counting.halts.end(Moment::of(&guest, EXECUTED.load(Relaxed))),
+        (false, true) => counting.halts.begin(Moment::of(&guest, executed())),
+        (true, false) => counting.halts.end(Moment::of(&guest, executed())),
         _ => {}
     }
     if Some(block.start) == watched.switch {
-        shadow.window.set_task(cpu as usize, counting.tasks.switch(cpu as usize, &guest));
+        shadow.window.set_task(cpu, counting.tasks.switch(cpu, &guest));
     }
     if Some(block.start) == watched.rename {
-        counting.tasks.rename(cpu as usize);
+        counting.tasks.rename(cpu);
     }
     if Some(block.start) == watched.visits {
-        let words = visit(shadow, cpu as usize, &counting.functions, &guest);
-        counting.out.send(message::VISIT, cpu as usize, &words);
+        let words = visit(shadow, cpu, &counting.functions, &guest);
+        counting.out.send(message::VISIT, cpu, &words);
     }
 }
 
 impl Counting {
     fn watch_clock(&mut self) {
         // Wrapping: after a fault QEMU's count is the smaller one.
-        let ahead = qemu::counted().wrapping_sub(EXECUTED.load(Relaxed));
+        let ahead = clock::counted().wrapping_sub(executed());
         let jump = ahead.wrapping_sub(self.ahead);
         if (MIN_JUMP..1 << 63).contains(&jump) {
             self.jumps += 1;
@@ -164,7 +160,7 @@ impl Counting {
 
     /// Looks for the kernel, and moves everything that its file has given an address.
     fn look(&mut self, vcpu: &Vcpu) {
-        let Some(finder) = self.seen.look(vcpu) else { return };
+        let Some(finder) = self.processor.look(vcpu, &mut self.seen) else { return };
         let (range, slide) = (finder.range(), finder.outcome.slide);
         if let Some(earlier) = finder.earlier {
             // After a reboot. What was counted has the names of the earlier place, so another one is an error.
@@ -187,15 +183,18 @@ impl Counting {
 extern "C" fn at_first_block(cpu: c_uint, _: *mut c_void) {
     // SAFETY: as in `before_block`.
     let counting = unsafe { &mut *STATE.load(Relaxed) };
+    let cpu = qemu::number(cpu);
     // SAFETY: QEMU calls this on the thread of this vCPU, before a block.
     let Some(vcpu) = (unsafe { Vcpu::present(cpu) }) else { return };
     // A program may have code at the same address.
-    if vcpu.registers().cs & 3 == 0 && BOOT.executes_first(cpu as usize) {
+    if !counting.processor.is_user(&vcpu) && BOOT.executes_first(cpu) {
         counting.seen.restart();
     }
 }
 
-extern "C" fn on_translation(_: Id, block: *mut qemu::Block) {
+fn on_translation(block: *mut qemu::Block) {
+    // With vCPUs in threads of their own (flat counts only) several may translate at the same time.
+    let _alone = TRANSLATES.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: QEMU gives a block that is being translated.
     unsafe { watch_first_block(block, at_first_block) };
     // SAFETY: the state is used by this thread only.
@@ -205,37 +204,38 @@ extern "C" fn on_translation(_: Id, block: *mut qemu::Block) {
     }
     // SAFETY: QEMU calls this on the thread of the vCPU that is about to run the block, outside of any block.
     let vcpu = unsafe { qemu::present() };
-    let is_user = vcpu.as_ref().is_some_and(|vcpu| vcpu.registers().cs & 3 == 3);
+    let is_user = vcpu.as_ref().is_some_and(|vcpu| counting.processor.is_user(vcpu));
     vcpu.iter().for_each(|vcpu| counting.look(vcpu));
+    let code = (counting.processor == Processor::X86, is_user);
     // SAFETY: QEMU gives a block that lives during this call.
-    let Some(known) = (unsafe { counting.blocks.translate(block, is_user, &counting.functions) }) else { return };
+    let Some(known) = (unsafe { counting.blocks.translate(block, code, &counting.functions) }) else { return };
     if let Some(shadow) = &counting.shadow {
-        let data: *const Block = &raw const known.block;
+        let data: *const Block = &raw const known.of.block;
         // SAFETY: the same, and the data lives as long as the process.
-        unsafe { qemu::qemu_plugin_register_vcpu_tb_exec_cb(block, before_block, 0, data.cast_mut().cast()) };
-        if shadow.probes.has(known.block.start) {
+        unsafe { qemu::before(block, before_block, data.cast_mut().cast()) };
+        if shadow.probes.has(known.of.block.start) {
             // SAFETY: the same. QEMU calls both before the block, in this order.
-            unsafe { qemu::qemu_plugin_register_vcpu_tb_exec_cb(block, at_probe, 0, std::ptr::null_mut()) };
+            unsafe { qemu::before(block, at_probe, std::ptr::null_mut()) };
         }
-        if counting.watched.has(known.block.start) {
+        if counting.watched.has(known.of.block.start) {
             // SAFETY: the same. QEMU calls both before the block, in this order.
-            unsafe { qemu::qemu_plugin_register_vcpu_tb_exec_cb(block, at_watched, 0, data.cast_mut().cast()) };
+            unsafe { qemu::before(block, at_watched, data.cast_mut().cast()) };
         }
     }
 }
 
-extern "C" fn on_exit(_: Id, _: *mut c_void) {
+fn on_exit() {
     // SAFETY: no vCPU runs any more, or this is its thread.
     let counting = unsafe { &mut *STATE.load(Relaxed) };
-    let executed = EXECUTED.load(Relaxed);
-    let clock = if counting.has_clock { qemu::counted() } else { u64::MAX };
+    let executed = executed();
+    let clock = if counting.has_clock { clock::counted() } else { u64::MAX };
     if counting.has_clock {
         counting.watch_clock();
     }
     counting.blocks.all().for_each(|known| send::runs(&counting.out, known));
     let mut totals = Totals { executed, clock, ..Totals::default() };
     (totals.jumps, totals.jumped) = (counting.jumps, counting.jumped);
-    totals.wrong_stack_pointers = counting.wrong_stack_pointers;
+    totals.wrong_stack_pointers = counting.readings.wrong;
     if let Some(shadow) = &mut counting.shadow {
         shadow.settle(executed);
         for node in &shadow.tree.nodes {
@@ -253,7 +253,7 @@ extern "C" fn on_exit(_: Id, _: *mut c_void) {
         send::probes(&counting.out, shadow);
         if counting.has_clock {
             // SAFETY: the clock may be read on any thread that is not within a block, and no block is run any more.
-            counting.halts.end(Moment { ns: unsafe { qemu::time(executed) }, executed });
+            counting.halts.end(Moment { ns: unsafe { clock::time(executed) }, executed });
             counting.halts.all().for_each(|(cpu, words)| counting.out.send(message::HALTED, cpu, &words));
         }
         let counts = shadow.counts;
@@ -273,7 +273,7 @@ extern "C" fn on_exit(_: Id, _: *mut c_void) {
 }
 
 /// Begins to count.
-pub fn install(id: Id, arguments: &Arguments, out: Output) -> Result<(), String> {
+pub fn install(id: Id, processor: Processor, arguments: &Arguments, out: Output) -> Result<(), String> {
     let path = arguments.word("functions").ok_or("the plugin was given no functions")?;
     let functions = Functions::read(&std::fs::read(path).map_err(|error| format!("{path}: {error}"))?);
     let watched = Watched::new(|key| arguments.number(key));
@@ -294,6 +294,7 @@ pub fn install(id: Id, arguments: &Arguments, out: Output) -> Result<(), String>
     }
     let state = Counting {
         out,
+        processor,
         functions,
         blocks: Blocks::default(),
         shadow,
@@ -302,9 +303,7 @@ pub fn install(id: Id, arguments: &Arguments, out: Output) -> Result<(), String>
         ahead: 0,
         jumps: 0,
         jumped: 0,
-        places: [std::ptr::null(); MAX_CPUS],
-        until_check: CHECK,
-        wrong_stack_pointers: 0,
+        readings: Readings::default(),
         watched,
         tasks: Tasks::default(),
         beside: arguments.number("beside").map(Beside::new),
@@ -312,10 +311,6 @@ pub fn install(id: Id, arguments: &Arguments, out: Output) -> Result<(), String>
         stops: arguments.number("stops").map(|_| Stops::new()).transpose()?,
     };
     STATE.store(Box::leak(Box::new(state)), Relaxed);
-    // SAFETY: the functions have the types that the interface asks for, and live as long as the process.
-    unsafe {
-        qemu::qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
-        qemu::qemu_plugin_register_atexit_cb(id, on_exit, std::ptr::null_mut());
-    }
+    Callbacks { vcpus: None, translate: on_translation, exit: on_exit }.register(id);
     Ok(())
 }

@@ -7,7 +7,6 @@ use super::block::{Block, Place};
 use super::decode::{Ending, ending, is_sure};
 use super::functions::{Functions, USER};
 use std::cell::Cell;
-use std::sync::atomic::AtomicU64;
 
 /// An instruction that is not the first of its block and goes beyond the page belongs to the next block. QEMU shows it
 /// here too, with some of its bytes: it must be a run of its own, which is then never executed.
@@ -16,19 +15,20 @@ const MAX_INSTRUCTION_BYTES: u64 = 15;
 /// The instruction `hlt`.
 const HLT: u8 = 0xf4;
 
-/// A block with its counters.
-pub struct Translated {
+/// A block, and how it is counted.
+pub struct Described {
     pub block: Block,
     pub is_user: bool,
-    /// The number of the first instruction of each run, and how often the run was executed.
-    pub runs: Box<[(u32, AtomicU64)]>,
+    /// The number of the first instruction of each run.
+    pub runs: Box<[u32]>,
 }
 
-/// What a block does. It has at least one instruction.
-pub fn describe(instructions: &[(u64, Vec<u8>)], is_user: bool, functions: &Functions) -> Translated {
+/// What a block does. It has at least one instruction. Of another processor than x86_64 only functions and runs are
+/// known: each instruction is a run.
+pub fn describe(instructions: &[(u64, Vec<u8>)], is_x86: bool, is_user: bool, functions: &Functions) -> Described {
     let start = instructions.first().map_or(0, |(address, _)| *address);
     let (ending, target, end) = instructions.last().map_or((Ending::Falls, 0, 0), |(address, bytes)| {
-        let (ending, target) = ending(bytes, *address);
+        let (ending, target) = if is_x86 { ending(bytes, *address) } else { (Ending::Falls, 0) };
         (ending, target, address.wrapping_add(bytes.len() as u64))
     });
     let (function, is_entry) = functions.at(start, is_user);
@@ -53,12 +53,13 @@ pub fn describe(instructions: &[(u64, Vec<u8>)], is_user: bool, functions: &Func
     let is_last = |number: usize| number + 1 == instructions.len();
     let begins = |number: &usize| {
         *number == 0
+            || !is_x86
             || !is_sure(&instructions[*number - 1].1)
             || (is_last(*number) && instructions[*number].0 % PAGE_BYTES > PAGE_BYTES - MAX_INSTRUCTION_BYTES)
     };
-    let runs = (0..instructions.len()).filter(begins).map(|first| (first as u32, AtomicU64::new(0))).collect();
+    let runs = (0..instructions.len()).filter(begins).map(|first| first as u32).collect();
     let is_halt = instructions.last().is_some_and(|(_, bytes)| bytes[..] == [HLT]);
     let (pieces, cached) = (pieces.into(), Cell::new((0, 0)));
     let block = Block { start, end, lengths, ending, target, place, function, is_halt, is_entry, pieces, cached };
-    Translated { block, is_user, runs }
+    Described { block, is_user, runs }
 }

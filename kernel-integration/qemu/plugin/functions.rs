@@ -21,8 +21,7 @@ struct Function {
 
 /// The words of a file that the tool has written for the plugin.
 pub fn words(bytes: &[u8]) -> Vec<u64> {
-    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte));
-    bytes.chunks_exact(8).map(word).collect()
+    bytes.as_chunks().0.iter().copied().map(u64::from_le_bytes).collect()
 }
 
 /// All functions.
@@ -36,7 +35,7 @@ impl Functions {
     /// Reads the file's bytes.
     pub fn read(bytes: &[u8]) -> Self {
         let mut functions = Self::default();
-        for all in words(bytes).chunks_exact(3) {
+        for all in words(bytes).as_chunks::<3>().0 {
             let list = if all[2] & OF_USER == 0 { &mut functions.kernel } else { &mut functions.user };
             list.push(Function { start: all[0], end: all[1], number: all[2] as u32 });
         }

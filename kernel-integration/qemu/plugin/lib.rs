@@ -6,8 +6,9 @@
 
 mod beside;
 mod block;
-mod outside;
+mod callbacks;
 mod calls;
+mod clock;
 mod context;
 mod count;
 mod decode;
@@ -17,14 +18,20 @@ mod functions;
 mod guest;
 mod halts;
 mod histogram;
+mod interface;
+#[cfg(not(interface = "1"))]
+mod official;
+#[cfg(interface = "1")]
+mod old;
 mod output;
+mod outside;
 mod pages;
 mod place;
 mod probes;
 mod processor;
 mod qemu;
-mod reset;
 mod records;
+mod reset;
 mod sample;
 mod seen;
 mod send;
@@ -37,20 +44,13 @@ mod translate;
 mod walk;
 mod window;
 
-use qemu::Id;
+use qemu::{Id, Info};
 use std::ffi::{CStr, c_char, c_int};
 use std::os::unix::net::UnixStream;
 
 /// The version of the interface.
 #[unsafe(no_mangle)]
-pub static qemu_plugin_version: c_int = 1;
-
-/// The information that QEMU gives at the start; only its first field is read.
-#[repr(C)]
-pub struct Info {
-    /// The name of the emulated processor.
-    target: *const c_char,
-}
+pub static qemu_plugin_version: c_int = qemu::VERSION;
 
 /// What the tool has given, as `key=value`.
 struct Arguments(Vec<String>);
@@ -76,12 +76,13 @@ pub unsafe extern "C" fn qemu_plugin_install(
     count: c_int,
     arguments: *const *const c_char,
 ) -> c_int {
-    // SAFETY: QEMU gives a description whose first field is the name of the emulated processor, and `count` strings.
-    let (target, arguments) = unsafe {
+    // SAFETY: QEMU gives a description with the name of the emulated processor, and `count` strings.
+    let (target, max_vcpus, arguments) = unsafe {
         let words = (0..count as usize).map(|at| CStr::from_ptr(*arguments.add(at)).to_string_lossy().into_owned());
-        (CStr::from_ptr((*info).target).to_string_lossy().into_owned(), Arguments(words.collect()))
+        let target = CStr::from_ptr((*info).target).to_string_lossy().into_owned();
+        (target, (*info).max_vcpus as usize, Arguments(words.collect()))
     };
-    match install(id, &target, &arguments) {
+    match install(id, &target, max_vcpus, &arguments) {
         Ok(()) => 0,
         Err(why) => {
             eprintln!("kprof-qemu: {why}");
@@ -90,21 +91,16 @@ pub unsafe extern "C" fn qemu_plugin_install(
     }
 }
 
-fn install(id: Id, target: &str, arguments: &Arguments) -> Result<(), String> {
+fn install(id: Id, target: &str, max_vcpus: usize, arguments: &Arguments) -> Result<(), String> {
     let processor = processor::Processor::of(target).ok_or_else(|| format!("guests of {target} are not known"))?;
     if let Some(expected) = arguments.word("arch").filter(|expected| *expected != target) {
         return Err(format!("the guest is {target}, and by the name of this QEMU it is {expected}"));
     }
-    if !qemu::has_registers(processor.reader()) {
-        return Err(format!("this QEMU does not export {:?}", processor.reader()));
-    }
+    qemu::prepare(processor, max_vcpus)?;
     let path = arguments.word("socket").ok_or("the plugin was given no socket")?;
     let out = output::Output::new(UnixStream::connect(path).map_err(|error| format!("{path}: {error}"))?);
     match arguments.word("count") {
-        Some(_) if processor != processor::Processor::X86 => {
-            Err(format!("only guests of x86_64 are counted, and this one is {target}"))
-        }
-        Some(_) => count::install(id, arguments, out),
-        None => sample::install(id, processor, arguments, out),
+        Some(_) => count::install(id, processor, arguments, out),
+        None => sample::install(id, (processor, max_vcpus), arguments, out),
     }
 }

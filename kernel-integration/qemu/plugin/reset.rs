@@ -6,8 +6,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// The most vCPUs that are known.
-pub const MAX_CPUS: usize = 256;
+/// The most vCPUs of a machine in any QEMU.
+pub const MAX_CPUS: usize = 4096;
 /// So many blocks of other code are translated between two resets at least.
 const MIN_BLOCKS: u64 = 64;
 const NONE: u64 = u64::MAX;

@@ -6,10 +6,11 @@
 //! are taken.
 
 use super::Arguments;
+use super::callbacks::Callbacks;
 use super::output::{Output, message};
-use super::qemu::{self, CpuState, Id, OnBlock, Vcpu};
-use super::reset::{BOOT, MAX_CPUS};
 use super::processor::{Processor, Walks};
+use super::qemu::{self, Id, OnBlock, Vcpu};
+use super::reset::{BOOT, MAX_CPUS};
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -39,7 +40,7 @@ struct Plugin {
     out: Output,
     processor: Processor,
     walks: Mutex<Walks>,
-    cpus: [Cpu; MAX_CPUS],
+    cpus: Box<[Cpu]>,
 }
 
 static PLUGIN: OnceLock<Plugin> = OnceLock::new();
@@ -49,7 +50,7 @@ static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
 impl Plugin {
     fn sample(&self, cpu: usize, vcpu: &Vcpu, time: u64) {
         let mut walks = self.walks.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(finder) = self.processor.look(vcpu, &mut walks) {
+        if let Some(finder) = self.processor.look(vcpu, &mut walks.seen) {
             self.out.send(message::PLACE, cpu, &finder.outcome.words());
         }
         let words = self.processor.words(vcpu, time, &mut walks);
@@ -85,7 +86,7 @@ impl Plugin {
                     self.out.send(message::IDLE, number, &[time.as_nanos() as u64]);
                 } else {
                     cpu.is_pending.store(true, Relaxed);
-                    if !qemu::ask(number as u32, take) {
+                    if !qemu::ask(number, take) {
                         cpu.is_pending.store(false, Relaxed);
                     }
                 }
@@ -107,45 +108,42 @@ pub fn interval(state: &mut u64, period: u64) -> u64 {
 }
 
 /// A tick of the clock, on the thread of its vCPU.
-extern "C" fn take(_: *mut CpuState, cpu: u64) {
-    let Some(plugin) = PLUGIN.get() else { return };
-    // SAFETY: QEMU calls this on the thread of this vCPU, because it was asked to.
-    if let Some(vcpu) = unsafe { Vcpu::present(cpu as u32) } {
-        plugin.sample(cpu as usize, &vcpu, plugin.start.elapsed().as_nanos() as u64);
-    }
-    plugin.cpus[cpu as usize].is_pending.store(false, Relaxed);
+fn take(vcpu: &Vcpu, cpu: usize) {
+    let Some((plugin, state)) = self::vcpu(cpu) else { return };
+    plugin.sample(cpu, vcpu, plugin.start.elapsed().as_nanos() as u64);
+    state.is_pending.store(false, Relaxed);
 }
 
 extern "C" fn before_block(cpu: c_uint, instructions: *mut c_void) {
-    let number = cpu as usize;
+    let cpu = qemu::number(cpu);
     let Some((plugin, state)) = vcpu(cpu) else { return };
     // Only this vCPU's thread changes them.
     let executed = state.instructions.load(Relaxed) + instructions as u64;
     state.instructions.store(executed, Relaxed);
     if executed >= state.due.load(Relaxed) {
-        state.due.store(executed + plugin.interval(number), Relaxed);
+        state.due.store(executed + plugin.interval(cpu), Relaxed);
         // SAFETY: QEMU calls this on the thread of this vCPU, before a block.
         if let Some(vcpu) = unsafe { Vcpu::present(cpu) } {
-            plugin.sample(number, &vcpu, executed);
+            plugin.sample(cpu, &vcpu, executed);
         }
     }
 }
 
 /// Before the machine's first block. What was found out about the kernel's code is forgotten after a reboot.
 extern "C" fn at_first_block(cpu: c_uint, _: *mut c_void) {
-    let (number, Some(plugin)) = (cpu as usize, PLUGIN.get()) else { return };
+    let (cpu, Some(plugin)) = (qemu::number(cpu), PLUGIN.get()) else { return };
     // SAFETY: QEMU calls this on the thread of this vCPU, before a block.
     let Some(vcpu) = (unsafe { Vcpu::present(cpu) }) else { return };
     let mut walks = plugin.walks.lock().unwrap_or_else(PoisonError::into_inner);
     // A program may have code at the same address.
-    if plugin.processor.is_user(&vcpu, &mut walks) || !BOOT.executes_first(number) {
+    if plugin.processor.is_user(&vcpu) || !BOOT.executes_first(cpu) {
         return;
     }
     if let Some(finder) = walks.not_placed() {
-        plugin.out.send(message::PLACE, number, &finder.outcome.words());
+        plugin.out.send(message::PLACE, cpu, &finder.outcome.words());
     }
     walks.restart();
-    plugin.out.send(message::RESET, number, &[]);
+    plugin.out.send(message::RESET, cpu, &[]);
 }
 
 /// Has QEMU call this function before each execution of the block, if it is the machine's first one.
@@ -156,53 +154,54 @@ pub unsafe fn watch_first_block(block: *mut qemu::Block, call: OnBlock) {
     // SAFETY: the caller's block is being translated, and the function lives as long as the process.
     unsafe {
         if BOOT.is_first(qemu::qemu_plugin_tb_vaddr(block)) {
-            qemu::qemu_plugin_register_vcpu_tb_exec_cb(block, call, 0, std::ptr::null_mut());
+            qemu::before(block, call, std::ptr::null_mut());
         }
     }
 }
 
-extern "C" fn on_translation(_: Id, block: *mut qemu::Block) {
+fn on_translation(block: *mut qemu::Block) {
     // SAFETY: QEMU gives a block that lives during this call, and takes any word as data.
     unsafe {
         watch_first_block(block, at_first_block);
         let instructions = qemu::qemu_plugin_tb_n_insns(block);
-        qemu::qemu_plugin_register_vcpu_tb_exec_cb(block, before_block, 0, instructions as *mut c_void);
+        qemu::before(block, before_block, instructions as *mut c_void);
     }
 }
 
-extern "C" fn on_translation_by_time(_: Id, block: *mut qemu::Block) {
+fn on_translation_by_time(block: *mut qemu::Block) {
     HAS_BEGUN.store(true, Relaxed);
     // SAFETY: QEMU gives a block that is being translated.
     unsafe { watch_first_block(block, at_first_block) };
+    qemu::watch_ticks(block);
 }
 
-/// The plugin and its state of a vCPU; `None` beyond [`MAX_CPUS`].
-fn vcpu(cpu: c_uint) -> Option<(&'static Plugin, &'static Cpu)> {
+/// The plugin and its state of a vCPU; `None` beyond the most that the machine can have.
+fn vcpu(cpu: usize) -> Option<(&'static Plugin, &'static Cpu)> {
     let plugin = PLUGIN.get()?;
-    Some((plugin, plugin.cpus.get(cpu as usize)?))
+    Some((plugin, plugin.cpus.get(cpu)?))
 }
 
-extern "C" fn on_init(_: Id, cpu: c_uint) {
+fn on_init(cpu: usize) {
     if let Some((plugin, state)) = vcpu(cpu) {
-        let first = if state.is_chosen.load(Relaxed) { plugin.interval(cpu as usize) } else { u64::MAX };
+        let first = if state.is_chosen.load(Relaxed) { plugin.interval(cpu) } else { u64::MAX };
         state.due.store(first, Relaxed);
         state.is_up.store(true, Relaxed);
     }
 }
 
-extern "C" fn on_idle(_: Id, cpu: c_uint) {
+fn on_idle(cpu: usize) {
     if let Some((_, state)) = vcpu(cpu) {
         state.is_idle.store(true, Relaxed);
     }
 }
 
-extern "C" fn on_resume(_: Id, cpu: c_uint) {
+fn on_resume(cpu: usize) {
     if let Some((_, state)) = vcpu(cpu) {
         state.is_idle.store(false, Relaxed);
     }
 }
 
-extern "C" fn on_exit(_: Id, _: *mut c_void) {
+fn on_exit() {
     let Some(plugin) = PLUGIN.get() else { return };
     for (number, _) in plugin.cpus.iter().enumerate().filter(|(_, cpu)| cpu.is_pending.load(Relaxed)) {
         plugin.out.send(message::PENDING, number, &[]);
@@ -215,13 +214,18 @@ extern "C" fn on_exit(_: Id, _: *mut c_void) {
 }
 
 /// Begins to sample.
-pub fn install(id: Id, processor: Processor, arguments: &Arguments, out: Output) -> Result<(), String> {
+pub fn install(
+    id: Id,
+    (processor, max_vcpus): (Processor, usize),
+    arguments: &Arguments,
+    out: Output,
+) -> Result<(), String> {
     let (period, by_time) = match (arguments.number("hz"), arguments.number("every")) {
         (Some(hz), _) => ((1_000_000_000 / hz).max(1), true),
         (None, Some(every)) => (every, false),
         (None, None) => return Err("the plugin was given neither hz nor every".to_owned()),
     };
-    let cpus = std::array::from_fn(|_| Cpu::default());
+    let cpus = (0..max_vcpus.clamp(1, MAX_CPUS)).map(|_| Cpu::default()).collect();
     let walks = Mutex::new(Walks::new(arguments)?);
     let start = Instant::now();
     let plugin = PLUGIN.get_or_init(|| Plugin { start, period, by_time, out, processor, walks, cpus });
@@ -230,17 +234,10 @@ pub fn install(id: Id, processor: Processor, arguments: &Arguments, out: Output)
         arguments.word("cpus").map(|list| list.split(':').filter_map(|number| number.parse().ok()).collect());
     for (cpu, number) in plugin.cpus.iter().zip(0_u64..) {
         cpu.is_chosen.store(chosen.as_ref().is_none_or(|chosen| chosen.contains(&number)), Relaxed);
-        cpu.random.store(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ number << 56, Relaxed);
+        cpu.random.store(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ number << 56 ^ number >> 8, Relaxed);
     }
-    // SAFETY: the functions have the types that the interface asks for, and live as long as the process.
-    unsafe {
-        qemu::qemu_plugin_register_vcpu_init_cb(id, on_init);
-        qemu::qemu_plugin_register_vcpu_idle_cb(id, on_idle);
-        qemu::qemu_plugin_register_vcpu_resume_cb(id, on_resume);
-        qemu::qemu_plugin_register_atexit_cb(id, on_exit, std::ptr::null_mut());
-        let on_block = if plugin.by_time { on_translation_by_time } else { on_translation };
-        qemu::qemu_plugin_register_vcpu_tb_trans_cb(id, on_block);
-    }
+    let translate = if plugin.by_time { on_translation_by_time } else { on_translation };
+    Callbacks { vcpus: Some([on_init, on_idle, on_resume]), translate, exit: on_exit }.register(id);
     if plugin.by_time {
         std::thread::spawn(|| PLUGIN.get().map(Plugin::run_clock));
     }

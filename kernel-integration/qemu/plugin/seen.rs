@@ -29,15 +29,8 @@ impl Seen {
         Ok(Self { finder, tables, ..Self::default() })
     }
 
-    /// Looks for the kernel where this vCPU is, if it is not found yet. What was found now.
-    #[inline]
-    pub fn look(&mut self, vcpu: &Vcpu) -> Option<&Finder> {
-        self.not_placed()?;
-        let at = vcpu.registers();
-        self.look_at(vcpu, (!at.is_user()).then_some(at.rip))
-    }
-
-    /// The same, at this instruction in kernel mode.
+    /// Looks for the kernel where this vCPU is, if it is not found yet: at this instruction in kernel mode. What was
+    /// found now.
     pub fn look_at(&mut self, vcpu: &Vcpu, at: Option<u64>) -> Option<&Finder> {
         let finder = self.finder.as_mut().filter(|finder| !finder.is_placed())?;
         let read = |address, to: &mut [u8]| vcpu.read(address, to);

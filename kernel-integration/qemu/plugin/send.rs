@@ -2,11 +2,10 @@
 //!
 //! In: probes, translated blocks. Out: messages. Runs in: QEMU's process, when QEMU ends.
 
-use super::describe::Translated;
 use super::output::{Output, message};
 use super::probes::Times;
 use super::shadow::Shadow;
-use std::sync::atomic::Ordering::Relaxed;
+use super::translate::Translated;
 
 /// What probes have found.
 pub fn probes(out: &Output, shadow: &Shadow) {
@@ -22,11 +21,12 @@ pub fn probes(out: &Output, shadow: &Shadow) {
 
 /// A block's runs of instructions with their counts.
 pub fn runs(out: &Output, known: &Translated) {
-    let ends = known.runs.iter().skip(1).map(|(first, _)| *first as usize).chain([known.block.lengths.len()]);
-    for ((first, counter), end) in known.runs.iter().zip(ends) {
-        let (count, lengths) = (counter.load(Relaxed), &known.block.lengths[*first as usize..end]);
+    let block = &known.of.block;
+    for run in &known.runs {
+        let count = run.count.get();
         if count > 0 {
-            let mut words = vec![count, known.block.address(*first), u64::from(known.is_user), lengths.len() as u64];
+            let lengths = &block.lengths[run.first as usize..][..run.length as usize];
+            let mut words = vec![count, block.address(run.first), u64::from(known.of.is_user), u64::from(run.length)];
             let packed = |some: &[u8]| some.iter().rev().fold(0, |all, length| all << 4 | u64::from(*length));
             words.extend(lengths.chunks(16).map(packed));
             out.send(message::RUN, 0, &words);

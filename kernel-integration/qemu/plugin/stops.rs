@@ -29,9 +29,8 @@ impl Stops {
     pub fn new() -> Result<Self, String> {
         let add = symbol(c"qemu_add_vm_change_state_handler").ok_or("this QEMU does not tell when it is stopped")?;
         // SAFETY: QEMU's function has this type in all versions that take this plugin.
-        let add = unsafe {
-            std::mem::transmute::<NonNull<c_void>, extern "C" fn(OnChange, *mut c_void) -> *mut c_void>(add)
-        };
+        let add =
+            unsafe { std::mem::transmute::<NonNull<c_void>, extern "C" fn(OnChange, *mut c_void) -> *mut c_void>(add) };
         add(on_change, std::ptr::null_mut());
         Ok(Self(Vec::new()))
     }

@@ -1,20 +1,38 @@
 //! Puts counters into a block that QEMU translates. Stage: capture.
 //!
-//! In: the instructions of the block. Out: inline code in it that adds to counters. A block is cut into runs: only the
-//! last instruction of a run may fail to complete, so all instructions of a run begin equally often, and one counter
-//! is enough for them. Beside that, each instruction adds 1 to one counter for all: it does not depend on where runs
-//! end. The same code has the same counters whenever it is translated. Inline code is not atomic: QEMU must run all
-//! vCPUs in one thread.
+//! In: the instructions of the block. Out: code in it that adds to counters. A block is cut into runs: only the last
+//! instruction of a run may fail to complete, so all instructions of a run begin equally often, and one counter is
+//! enough for them. The same code has the same counters whenever it is translated.
 
-use super::describe::{Translated, describe};
+use super::describe::{Described, describe};
 use super::functions::Functions;
-use super::qemu;
+use super::qemu::{self, Counter};
 use std::collections::HashMap;
-use std::ffi::c_void;
-use std::sync::atomic::AtomicU64;
 
-/// Instructions that have begun.
-pub static EXECUTED: AtomicU64 = AtomicU64::new(0);
+/// Instructions in a row that begin equally often.
+pub struct Run {
+    /// The number of the first one in its block.
+    pub first: u32,
+    pub length: u32,
+    /// How often they were executed.
+    pub count: Counter,
+}
+
+/// A block with its counters.
+pub struct Translated {
+    pub of: Described,
+    pub runs: Box<[Run]>,
+}
+
+impl Translated {
+    fn new(of: Described) -> Self {
+        let end = of.block.lengths.len() as u32;
+        let ends = of.runs.iter().copied().skip(1).chain([end]);
+        let run =
+            |(first, end): (&u32, u32)| Run { first: *first, length: end - first, count: Counter::new(end - first) };
+        Self { runs: of.runs.iter().zip(ends).map(run).collect(), of }
+    }
+}
 
 /// All blocks, by address, privilege and code.
 #[derive(Default)]
@@ -32,7 +50,7 @@ impl Blocks {
     pub unsafe fn translate(
         &mut self,
         block: *mut qemu::Block,
-        is_user: bool,
+        (is_x86, is_user): (bool, bool),
         functions: &Functions,
     ) -> Option<&'static Translated> {
         // SAFETY: the caller's block has this many instructions.
@@ -45,21 +63,15 @@ impl Blocks {
         // The same bytes are other instructions in another mode, so their lengths are part of the key.
         let code = instructions.iter().flat_map(|(_, bytes)| [&[bytes.len() as u8], &bytes[..]].concat()).collect();
         let known = self.0.entry((start, is_user, code));
-        let known = *known.or_insert_with(|| Box::leak(Box::new(describe(&instructions, is_user, functions))));
+        let known = *known.or_insert_with(|| {
+            Box::leak(Box::new(Translated::new(describe(&instructions, is_x86, is_user, functions))))
+        });
         // SAFETY: the block and its instructions are being translated; the counters live as long as the process.
         unsafe {
-            for (first, counter) in &known.runs {
-                let handle = handles[*first as usize];
-                qemu::qemu_plugin_register_vcpu_insn_exec_inline(handle, qemu::ADD, address(counter), 1);
-            }
-            for handle in handles {
-                qemu::qemu_plugin_register_vcpu_insn_exec_inline(handle, qemu::ADD, address(&EXECUTED), 1);
+            for run in &known.runs {
+                qemu::count(&handles[run.first as usize..][..run.length as usize], &run.count);
             }
         }
         Some(known)
     }
-}
-
-fn address(counter: &'static AtomicU64) -> *mut c_void {
-    counter.as_ptr().cast()
 }

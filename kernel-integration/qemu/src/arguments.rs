@@ -72,7 +72,7 @@ pub struct Count {
     /// Also run QEMU without the plugin before, and say how many times longer it takes with it
     #[arg(long)]
     pub compare: bool,
-    /// The QEMU command line; it must have -icount, or -accel tcg,thread=single
+    /// The QEMU command line; it must have -icount, or -accel tcg,thread=single, but for --flat with QEMU 9.2 and later
     #[arg(last = true, required = true, value_name = "QEMU")]
     pub qemu: Vec<String>,
 }
@@ -141,8 +141,8 @@ pub struct Record {
 /// Arguments of `attach`.
 #[derive(Args, Debug)]
 pub struct Attach {
-    /// The gdb stub; a port alone is one of this host
-    #[arg(long, value_name = "HOST:PORT")]
+    /// The gdb stub: HOST:PORT, a port of this host, or unix:PATH
+    #[arg(long, value_name = "ADDRESS")]
     pub gdb: String,
     /// The profile.
     #[command(flatten)]

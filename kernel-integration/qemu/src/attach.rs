@@ -212,7 +212,7 @@ fn interval(random: &mut u64, period: u64) -> u64 {
     period / 2 + (mixed ^ mixed >> 31) % period.max(1)
 }
 
-/// `PORT` and `:PORT` are of this host.
+/// `PORT` and `:PORT` are of this host; `unix:PATH` is complete.
 fn full_address(address: &str) -> String {
     match address.rsplit_once(':') {
         None => format!("127.0.0.1:{address}"),

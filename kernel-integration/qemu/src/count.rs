@@ -23,11 +23,12 @@ use std::process::{ExitCode, ExitStatus};
 /// # Errors
 /// If QEMU cannot be run or takes no plugin, if a file cannot be read or written, if counts differ.
 pub fn run(arguments: &Count) -> Result<ExitCode> {
-    let run = Run::new(&arguments.qemu)?;
+    let run = if arguments.flat { Run::of_any(&arguments.qemu)? } else { Run::new(&arguments.qemu)? };
     ensure!(
-        run.has_one_thread(),
+        run.has_one_thread() || (arguments.flat && run.counts_each_vcpu()),
         "counters are exact only if QEMU runs all vCPUs in one thread: add -icount shift=0,sleep=off (the guest's \
-         clock then counts instructions), or -accel tcg,thread=single"
+         clock then counts instructions), or -accel tcg,thread=single; QEMU 9.2 and later count with --flat in several \
+         threads, too"
     );
     let mut functions = Functions::open(&arguments.given)?;
     let file = run.file("functions", &functions.bytes())?;

@@ -116,6 +116,10 @@ impl Functions {
             };
             let size = if symbol.size > 0 { symbol.size } else { code };
             let end = symbol.start.saturating_add(size).min(next);
+            // Linker scripts put symbols at ends (`etext`): such a one has no code, so it is no function.
+            if end == symbol.start {
+                continue;
+            }
             let name = name::clean(&symbols.function(at)).into_owned();
             let (start, end) = (symbol.start.wrapping_add(slide), end.wrapping_add(slide));
             self.list.push(Function { start, end, name, image: number });

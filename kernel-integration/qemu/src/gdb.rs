@@ -1,4 +1,4 @@
-//! The client side of GDB's remote serial protocol, over TCP. Stage: capture.
+//! The client side of GDB's remote serial protocol, over TCP or a unix socket. Stage: capture.
 //!
 //! In: requests. Out: replies. A machine stops when a client connects, and QEMU leaves it stopped when the client goes
 //! without a word: so [`Gdb`] detaches when it is dropped, whatever the reason. QEMU takes any byte as "stop" while the
@@ -7,8 +7,10 @@
 
 use crate::packet::{Ended, from_digits, is_stop, packet, sum, to_digits, unpacked};
 use anyhow::{Context, Result, bail, ensure};
+use std::fmt::Debug;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// How long a stub may take to answer.
@@ -20,10 +22,18 @@ const X86_64: &str = "i386:x86-64";
 /// No packet is larger; a server that sends more is no stub.
 const MAX_BYTES: usize = 1 << 20;
 
+/// Before the path of a unix socket, as in QEMU's option.
+const UNIX: &str = "unix:";
+
+/// A socket of either kind.
+trait Socket: Read + Write + Debug {}
+impl Socket for TcpStream {}
+impl Socket for UnixStream {}
+
 /// A connection to a gdb stub.
 #[derive(Debug)]
 pub struct Gdb {
-    stream: TcpStream,
+    stream: Box<dyn Socket>,
     name: String,
     input: Vec<u8>,
     /// Each packet of the stub is acknowledged.
@@ -37,22 +47,39 @@ pub struct Gdb {
     pub max_bytes: u64,
 }
 
+fn by_path(path: &str) -> Result<UnixStream> {
+    let option = || format!("{path}: no connection; QEMU's option is -gdb unix:{path},server=on,wait=off");
+    let stream = UnixStream::connect(path).with_context(option)?;
+    stream.set_read_timeout(Some(ANSWER))?;
+    stream.set_write_timeout(Some(ANSWER))?;
+    Ok(stream)
+}
+
+fn by_address(name: &str) -> Result<TcpStream> {
+    let expected = || format!("{name}: no address; HOST:PORT is expected, or {UNIX}PATH");
+    let addresses = name.to_socket_addrs().with_context(expected)?;
+    let mut failure = None;
+    let mut connect = |address| TcpStream::connect_timeout(&address, ANSWER).map_err(|error| failure = Some(error));
+    let Some(stream) = addresses.into_iter().find_map(|address| connect(address).ok()) else {
+        let error = failure.map_or_else(String::new, |error| format!(" ({error})"));
+        bail!("{name}: no connection{error}; QEMU's option is -gdb tcp:{name}")
+    };
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(ANSWER))?;
+    stream.set_write_timeout(Some(ANSWER))?;
+    Ok(stream)
+}
+
 impl Gdb {
     /// Connects to an x86_64 machine, which stops.
     ///
     /// # Errors
     /// If nobody listens, or what listens is no gdb stub of an x86_64 machine that is free.
     pub fn connect(name: &str) -> Result<Self> {
-        let addresses = name.to_socket_addrs().with_context(|| format!("{name}: no address; HOST:PORT is expected"))?;
-        let mut failure = None;
-        let mut connect = |address| TcpStream::connect_timeout(&address, ANSWER).map_err(|error| failure = Some(error));
-        let Some(stream) = addresses.into_iter().find_map(|address| connect(address).ok()) else {
-            let error = failure.map_or_else(String::new, |error| format!(" ({error})"));
-            bail!("{name}: no connection{error}; QEMU's option is -gdb tcp:{name}")
+        let stream: Box<dyn Socket> = match name.strip_prefix(UNIX) {
+            Some(path) => Box::new(by_path(path)?),
+            None => Box::new(by_address(name)?),
         };
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(ANSWER))?;
-        stream.set_write_timeout(Some(ANSWER))?;
         let (input, name) = (Vec::new(), name.to_owned());
         let mut gdb = Self {
             stream,

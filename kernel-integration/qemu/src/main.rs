@@ -71,7 +71,10 @@ enum Command {
     #[command(after_help = "Example:
   kprof-qemu record --kernel kernel.elf -- qemu-system-x86_64 -kernel kernel.elf -smp 4 -nographic
 
-A QEMU without plugins, or of version 9 and later, is sampled by its gdb stub, as attach does.")]
+A QEMU without plugins, or of version 9.0 or 9.1, is sampled by its gdb stub, as attach does.
+
+The exit code is QEMU's (1 if a signal has ended it); 2 if QEMU could not be run, if it was killed before all samples
+were written, or if the page of --kernel was not drawn.")]
     Record(Record),
     /// Samples a machine that already runs, through its gdb stub
     #[command(
@@ -81,7 +84,9 @@ Ctrl-C, two of its vCPUs at a low rate
   kprof-qemu attach --gdb 127.0.0.1:1234 --cpu 0 --cpu 2 --hz 100 -o two.txt
 
 The machine is stopped for each sample, and runs in between for at least as long. It runs on at the end.
-If the program was killed with SIGKILL, the machine may be stopped: attach to it once more."
+If the program was killed with SIGKILL, the machine may be stopped: attach to it once more.
+
+The exit code is 0, or 2 if the machine could not be sampled or the page of --kernel was not drawn."
     )]
     Attach(Attach),
     /// Runs QEMU and counts every executed instruction, by function and by calling context
@@ -90,7 +95,8 @@ If the program was killed with SIGKILL, the machine may be stopped: attach to it
       qemu-system-x86_64 -kernel kernel.elf -nographic -icount shift=0,sleep=off
   kprof-qemu count --flat --kernel kernel.elf --image init -- qemu-system-x86_64 ...
 
-The exit code is QEMU's; 2 if QEMU could not be run or if two counts of the same instructions differ.")]
+The exit code is QEMU's (1 if a signal has ended it); 2 if QEMU could not be run or if two counts of the same
+instructions differ.")]
     Count(Box<Count>),
     /// Runs QEMU and counts the instructions of each system call
     #[command(after_help = syscalls::HELP)]

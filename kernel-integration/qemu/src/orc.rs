@@ -34,21 +34,20 @@ pub fn rows(data: &[u8]) -> Result<Option<Vec<Row>>> {
     }
     let (at, places, entries) = (places.address(), places.data()?, entries.data()?);
     ensure!(places.len() / 4 == entries.len() / 6, "have {} bytes for {} places", entries.len(), places.len() / 4);
-    let is_known = |entry: &[u8]| entry[5] & !(END as u8) <= PUSHED as u8;
-    ensure!(entries.chunks_exact(6).all(is_known), "have types that are not known; those of Linux 6.1 are");
-    let place = |(number, bytes): (u64, &[u8])| {
-        let distance = i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-        (at + 4 * number).wrapping_add_signed(i64::from(distance))
-    };
-    let places = (0..).zip(places.chunks_exact(4)).map(place);
-    let mut rows: Vec<Row> = places.zip(entries.chunks_exact(6)).map(|(start, entry)| row(start, entry)).collect();
+    let is_known = |entry: &[u8; 6]| entry[5] & !(END as u8) <= PUSHED as u8;
+    let (entries, _) = entries.as_chunks();
+    ensure!(entries.iter().all(is_known), "have types that are not known; those of Linux 6.1 are");
+    let place =
+        |(number, bytes): (u64, &[u8; 4])| (at + 4 * number).wrapping_add_signed(i64::from(i32::from_le_bytes(*bytes)));
+    let places = (0..).zip(places.as_chunks().0).map(place);
+    let mut rows: Vec<Row> = places.zip(entries).map(|(start, entry)| row(start, entry)).collect();
     // Of two at one place that which knows more counts: the other is the end of what was before.
     rows.sort_by_key(|row| (row.start, row.rule == Rule::Nothing));
     rows.dedup_by_key(|row| row.start);
     Ok(Some(rows))
 }
 
-fn row(start: u64, entry: &[u8]) -> Row {
+fn row(start: u64, entry: &[u8; 6]) -> Row {
     let half = |at: usize| u16::from_le_bytes([entry[at], entry[at + 1]]);
     let (stack, frame, flags) = (i64::from(half(0) as i16), i64::from(half(2) as i16), half(4));
     let (of_stack, of_frame, kind) = (flags & 15, flags >> 4 & 15, flags >> 8);
@@ -78,7 +77,7 @@ mod tests {
 
     fn of(stack: i16, frame: i16, flags: u16) -> (Rule, i64, i64) {
         let bytes = [stack.to_le_bytes(), frame.to_le_bytes(), flags.to_le_bytes()].concat();
-        let row = row(0x1000, &bytes);
+        let row = row(0x1000, bytes[..].try_into().unwrap());
         (row.rule, row.offset, row.rbp)
     }
 

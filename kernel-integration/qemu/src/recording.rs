@@ -10,13 +10,14 @@ use crate::place::Place;
 use crate::profile::{About, Counts, Profile};
 use crate::tables::{self, Unwind};
 use crate::walk::Tables;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{BufWriter, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::ExitCode;
 
 /// The kernel's file, if one was given.
 ///
@@ -123,31 +124,59 @@ fn keep_older(file: &Path) -> Result<()> {
     }
 }
 
-/// Shows the result, or says how to.
+/// Prints the report and draws the page, or says how to.
 ///
 /// # Errors
-/// If kprof-fold cannot be run.
+/// If the page was not drawn.
 pub fn draw(common: &Profiling) -> Result<()> {
     let (file, Some(kernel)) = (common.output.display().to_string(), &common.kernel) else {
         eprintln!("kprof-qemu: next: kprof-fold html {} KERNEL -o page.html", common.output.display());
         return Ok(());
     };
-    let beside = std::env::current_exe().ok().map(|exe| exe.with_file_name("kprof-fold")).filter(|fold| fold.exists());
-    let fold = beside.unwrap_or_else(|| PathBuf::from("kprof-fold"));
     let page = format!("{file}.html");
-    let mut is_drawn = false;
-    // The report has the account; the page need not print it again.
-    for words in [&["report", "--top", "12"][..], &["html", "--quiet", "-o", &page]] {
+    let text = fs::read_to_string(&common.output).with_context(|| file.clone())?;
+    let boot: &[&str] = if has_moved(&text) { &["--boot", "last"] } else { &[] };
+    if !boot.is_empty() {
+        eprintln!("kprof-qemu: the kernel ran at several addresses: report and page are of the last boot (--boot)");
+    }
+    let fold = |words: &[&str]| {
         let user = common.code().has_user().then_some("--user");
-        let done = Command::new(&fold).args(words).args(user).arg(&file).arg(kernel).status();
-        match done {
-            // What went wrong has been said by kprof-fold.
-            Ok(status) => is_drawn = status.success(),
-            Err(error) => bail!("{}: cannot run ({error}); cargo install kprof-fold installs it", fold.display()),
+        let words = words.iter().chain(boot).copied();
+        let all = ["kprof-fold"].into_iter().chain(words).chain(user).chain([&*file, kernel]);
+        // What goes wrong it says itself.
+        kprof_fold::cli::main(all.map(OsString::from)) == ExitCode::SUCCESS
+    };
+    // The report has the account; the page need not print it again.
+    fold(&["report", "--top", "12"]);
+    ensure!(fold(&["html", "--quiet", "-o", &page]), "{file}: has all samples, and {page} was not drawn");
+    eprintln!("kprof-qemu: the page is {page}");
+    Ok(())
+}
+
+/// Whether a boot of the profile has other anchors than the first: names can be those of one address only.
+fn has_moved(profile: &str) -> bool {
+    let Some(first) = profile.lines().next() else { return false };
+    let mut boots: Vec<Vec<&str>> = Vec::new();
+    for line in profile.lines() {
+        match boots.last_mut() {
+            _ if line == first => boots.push(Vec::new()),
+            Some(anchors) if line.starts_with("# anchor ") => anchors.push(line),
+            _ => {}
         }
     }
-    if is_drawn {
-        eprintln!("kprof-qemu: the page is {page}");
+    boots.iter().any(|anchors| *anchors != boots[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_has_moved_if_two_boots_have_other_anchors() {
+        let boot = |anchor: &str| format!("# kprof 1\n# arch x86_64\n# anchor _stext {anchor}\nguest 0 1 2 3\n");
+        let profile = |anchors: &[&str]| anchors.iter().map(|anchor| boot(anchor)).collect::<String>();
+        assert!(has_moved(&profile(&["ffffffff81000000", "ffffffff92000000"])));
+        assert!(!has_moved(&profile(&["ffffffff81000000", "ffffffff81000000"])));
+        assert!(!has_moved(&profile(&["ffffffff81000000"])) && !has_moved(""));
     }
-    Ok(())
 }

@@ -14,12 +14,26 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, ExitCode, ExitStatus};
 use tempfile::TempDir;
 
-/// The plugin; `build.rs` has compiled it.
-const PLUGIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plugin.so"));
-/// The first version of QEMU that refuses plugins of version 1.
-const TOO_NEW: u32 = 9;
+/// A plugin for QEMUs with the same interface: the versions that take it, and the file that `build.rs` has compiled.
+struct Plugin {
+    first: (u32, u32),
+    last: (u32, u32),
+    file: &'static [u8],
+}
 
-/// The processors whose guests are sampled, by QEMU's names; only those of the first one are counted.
+const PLUGINS: [Plugin; 3] = [
+    Plugin { first: (7, 2), last: (8, u32::MAX), file: include_bytes!(concat!(env!("OUT_DIR"), "/plugin-1.so")) },
+    Plugin { first: (9, 2), last: (11, 0), file: include_bytes!(concat!(env!("OUT_DIR"), "/plugin-4.so")) },
+    Plugin {
+        first: (11, 1),
+        last: (u32::MAX, u32::MAX),
+        file: include_bytes!(concat!(env!("OUT_DIR"), "/plugin-7.so")),
+    },
+];
+
+/// The first version of QEMU with counters of each vCPU.
+const COUNTS_EACH_VCPU: (u32, u32) = (9, 2);
+/// The processors whose guests are sampled, by QEMU's names; only those of the first one are counted by context.
 const PROCESSORS: [&str; 3] = ["x86_64", "aarch64", "riscv64"];
 
 /// This QEMU takes no such plugin.
@@ -40,29 +54,34 @@ pub struct Run<'a> {
     words: &'a [String],
     folder: TempDir,
     arch: &'static str,
+    plugin: &'static Plugin,
 }
 
 impl<'a> Run<'a> {
-    /// Checks the command line of a QEMU whose guest is counted.
+    /// Checks the command line of a QEMU whose guest is counted by context.
     ///
     /// # Errors
     /// If there is no QEMU in it that takes the plugin.
     pub fn new(line: &'a [String]) -> Result<Self> {
         let run = Self::of_any(line)?;
         let (program, arch) = (run.program, run.arch);
-        ensure!(arch == PROCESSORS[0], "{program}: guests of {arch} are sampled (record), and not counted yet");
+        ensure!(
+            arch == PROCESSORS[0],
+            "{program}: guests of {arch} are sampled (record) and counted by function (count --flat), and not by calling \
+             context yet"
+        );
         Ok(run)
     }
 
-    /// Checks the command line of a QEMU whose guest is sampled.
+    /// Checks the command line of a QEMU whose guest is sampled, or counted by function.
     ///
     /// # Errors
     /// As [`new`](Self::new).
     pub fn of_any(line: &'a [String]) -> Result<Self> {
         let (program, words) = line.split_first().context("the QEMU command line is missing")?;
         let arch = arch(program)?;
-        check_version(program)?;
-        Ok(Self { program, words, folder: tempfile::tempdir().context("a temporary folder")?, arch })
+        let plugin = plugin(program, version(program)?)?;
+        Ok(Self { program, words, folder: tempfile::tempdir().context("a temporary folder")?, arch, plugin })
     }
 
     /// The guest's processor.
@@ -78,6 +97,11 @@ impl<'a> Run<'a> {
     /// Whether all vCPUs are in one thread.
     pub fn has_one_thread(&self) -> bool {
         self.has_icount() || self.words.iter().any(|word| word.split(',').any(|part| part == "thread=single"))
+    }
+
+    /// Whether QEMU can count by function with vCPUs in threads of their own.
+    pub fn counts_each_vcpu(&self) -> bool {
+        self.plugin.first >= COUNTS_EACH_VCPU
     }
 
     /// Writes a file for the plugin, and gives its path.
@@ -96,7 +120,7 @@ impl<'a> Run<'a> {
     /// If QEMU cannot be run, takes no plugin, or ends before the plugin has sent everything; if the plugin sends
     /// something unknown; what `take` says.
     pub fn run(&self, options: &str, mut take: impl FnMut(&Message) -> Result<()>) -> Result<ExitStatus> {
-        let plugin = self.file("plugin.so", PLUGIN)?;
+        let plugin = self.file("plugin.so", self.plugin.file)?;
         let socket = self.folder.path().join("socket");
         let listener = UnixListener::bind(&socket).with_context(|| format!("{}: cannot listen", socket.display()))?;
         let given = format!("{plugin},arch={},{options},socket={}", self.arch, socket.display());
@@ -132,9 +156,13 @@ impl<'a> Run<'a> {
     }
 }
 
-/// QEMU's exit code as this program's.
+/// QEMU's exit code as this program's, which is said if it is not 0; 1 if QEMU was ended by a signal.
 pub fn exit_code(status: ExitStatus) -> ExitCode {
-    ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+    let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
+    if !status.success() {
+        eprintln!("kprof-qemu: QEMU has ended ({status}), so the exit code is {code}");
+    }
+    ExitCode::from(code)
 }
 
 /// The guest's processor, by the program's name. The plugin compares it with what QEMU says.
@@ -144,20 +172,30 @@ pub fn arch(program: &str) -> Result<&'static str> {
     found.with_context(|| format!("{program}: only guests of qemu-system-{} are sampled yet", PROCESSORS.join(", -")))
 }
 
-/// Refuses a QEMU that does not take this plugin.
-fn check_version(program: &str) -> Result<()> {
+/// The version of this QEMU: major and minor.
+fn version(program: &str) -> Result<(u32, u32)> {
     let said = Command::new(program).arg("--version").output().with_context(|| format!("{program}: cannot run"))?;
     let text = String::from_utf8_lossy(&said.stdout).into_owned();
-    let version = text.split("version ").nth(1).and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
-    match version {
-        Some(major) if major < TOO_NEW => Ok(()),
-        Some(major) => Err(NoPlugin(format!(
-            "{program} is version {major}; its plugin interface is another one from {TOO_NEW}.0 on, use an older QEMU \
-             (7.2 to 8.2)"
+    let number = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u32>().ok();
+    let version = text.split("version ").nth(1).and_then(|rest| {
+        let (major, rest) = rest.split_once('.')?;
+        Some((number(major)?, number(rest)?))
+    });
+    let line = text.lines().next().unwrap_or_default();
+    version.with_context(|| format!("{program} --version does not say which QEMU it is: {line}"))
+}
+
+/// The plugin for a QEMU of this version.
+fn plugin(program: &str, version: (u32, u32)) -> Result<&'static Plugin> {
+    let found = PLUGINS.iter().find(|plugin| (plugin.first..=plugin.last).contains(&version));
+    found.ok_or_else(|| {
+        let (major, minor) = version;
+        NoPlugin(format!(
+            "{program} is version {major}.{minor}, whose plugin interface cannot read the guest's memory: use QEMU 9.2 \
+             or later, or 7.2 to 8.2"
         ))
-        .into()),
-        None => bail!("{program} --version does not say which QEMU it is: {}", text.lines().next().unwrap_or_default()),
-    }
+        .into()
+    })
 }
 
 /// Waits for the plugin; `None` if QEMU has ended before.

@@ -16,7 +16,7 @@ pub mod plain;
 
 use super::{EventRecord, Item, Meta, Sample, Skipped, Stack, Why, Words};
 use kprof_format::event::Event;
-use kprof_format::record::{BadHeader, Header, Kind, MAGIC, META_HEADER_WORDS, SAMPLE_HEADER_WORDS};
+use kprof_format::record::{BadHeader, Header, Kind, MAGIC, MetaHeader, POSITION, SampleHeader};
 
 /// How many consecutive records must agree that records are missing before them. One damaged word must not void the
 /// records after it, which would all have a lower position than expected.
@@ -89,12 +89,12 @@ impl<'a> Framed<'a> {
 
     /// The words that are missing before the current word, according to the positions in the records that begin there.
     fn gap(&self) -> Option<Gap> {
-        let here = self.words.get(self.at + 1)?;
+        let here = self.words.get(self.at + POSITION)?;
         let words = here.checked_sub(self.position?).filter(|words| *words > 0)?;
         let (mut at, mut records) = (self.at, 0);
         while records < AGREEING_RECORDS
             && let Some(header) = self.words.get(at).and_then(|word| Header::decode(word).ok())
-            && self.words.get(at + 1) == here.checked_add((at - self.at) as u64)
+            && self.words.get(at + POSITION) == here.checked_add((at - self.at) as u64)
         {
             at += usize::from(header.words);
             records += 1;
@@ -118,7 +118,7 @@ impl<'a> Framed<'a> {
             Err(BadHeader::Length(_)) => return Found::Bad(Why::Length),
             Err(BadHeader::Magic(_) | BadHeader::Kind { .. }) => return Found::Bad(Why::NoRecord),
         };
-        let Some(position) = self.words.get(at + 1) else { return Found::Incomplete };
+        let Some(position) = self.words.get(at + POSITION) else { return Found::Incomplete };
         if self.expected(at).is_some_and(|expected| expected != position) {
             return Found::Bad(Why::Position);
         }
@@ -149,7 +149,7 @@ impl<'a> Framed<'a> {
         let end = self.next_sound(self.words.count()).unwrap_or(self.words.count());
         if self.position.is_none() {
             // The record after the damage says where both lie.
-            let next = self.words.get(end + 1);
+            let next = self.words.get(end + POSITION);
             self.position = next.and_then(|next| next.checked_sub((end - self.at) as u64));
         }
         self.skip_to(end, why).map(Item::Skipped)
@@ -162,42 +162,28 @@ impl<'a> Framed<'a> {
         if (first >> 32) as u32 == MAGIC {
             return Some(true);
         }
-        let position = self.words.get(at + 1)?;
+        let position = self.words.get(at + POSITION)?;
         Some(self.expected(at) == Some(position))
     }
 
     fn item(kind: Kind, record: Words<'a>) -> Option<Item<'a>> {
         let word = |at| record.get(at).unwrap_or(0);
-        let sample = |is_snapshot| {
-            let callers = record.range(SAMPLE_HEADER_WORDS + 1, record.count());
-            let stack = Stack { first: word(SAMPLE_HEADER_WORDS), callers };
-            Some(Item::Sample(Sample { tick: word(2), tsc: word(3), task: word(4), stack, is_snapshot }))
-        };
-        match kind {
-            Kind::Sample => return sample(false),
-            Kind::SnapshotSample => return sample(true),
-            Kind::Event => {
-                let (event, stack) = Event::of(word, record.count())?;
-                return Some(Item::Event(EventRecord { event, stack: record.range(stack, record.count()) }));
+        if kind.is_meta() {
+            let MetaHeader { tsc, first, second, third, text_bytes, .. } = MetaHeader::read(word);
+            let length = usize::try_from(text_bytes).ok()?;
+            let text = record.range(MetaHeader::WORDS, record.count());
+            if length.div_ceil(8) != text.count() {
+                return None;
             }
-            Kind::TaskName
-            | Kind::Image
-            | Kind::Mark
-            | Kind::Setting
-            | Kind::Events
-            | Kind::PointAccount
-            | Kind::Point
-            | Kind::TaskTimes
-            | Kind::PointValues
-            | Kind::Lockup
-            | Kind::LockupStack => {}
+            return Some(Item::Meta(Meta { kind, tsc, values: [first, second, third], text: text.bytes(length)? }));
         }
-        let length = usize::try_from(word(7)).ok()?;
-        let text = record.range(META_HEADER_WORDS, record.count());
-        if length.div_ceil(8) != text.count() {
-            return None;
+        if kind == Kind::Event {
+            let (event, stack) = Event::of(word, record.count())?;
+            return Some(Item::Event(EventRecord { event, stack: record.range(stack, record.count()) }));
         }
-        Some(Item::Meta(Meta { kind, tsc: word(3), values: [word(4), word(5), word(6)], text: text.bytes(length)? }))
+        let SampleHeader { tick, tsc, task, address, .. } = SampleHeader::read(word);
+        let stack = Stack { first: address, callers: record.range(SampleHeader::WORDS, record.count()) };
+        Some(Item::Sample(Sample { tick, tsc, task, stack, is_snapshot: kind == Kind::SnapshotSample }))
     }
 }
 
@@ -253,7 +239,7 @@ impl<'a> Iterator for Framed<'a> {
         };
         let end = self.at + words;
         if self.position.is_none() {
-            self.position = self.words.get(self.at + 1);
+            self.position = self.words.get(self.at + POSITION);
             if matches!(self.look(end), Found::Bad(Why::Position)) {
                 self.position = None;
                 return self.damaged(Why::Position);
@@ -283,15 +269,23 @@ mod tests {
     use super::*;
     use kprof_format::record::VERSION;
 
-    /// Samples at position 0 and after, each of this many words.
-    fn samples(lengths: &[u16]) -> Vec<[u8; 8]> {
+    /// The words of a sample without callers.
+    const W: usize = SampleHeader::WORDS;
+
+    /// Samples at position 0 and after, each with this many callers.
+    fn samples(callers: &[usize]) -> Vec<[u8; 8]> {
         let mut words = Vec::new();
-        for length in lengths {
-            let position = words.len() as u64;
-            words.extend([Header { kind: Kind::Sample, words: *length }.encode(), position, 1, 2, 3]);
-            words.extend((SAMPLE_HEADER_WORDS..usize::from(*length)).map(|word| 0x1000 + word as u64));
+        for callers in callers {
+            let header = SampleHeader { position: words.len() as u64, address: 0x1000, ..SampleHeader::default() };
+            let callers: Vec<u64> = (0x1001..).take(*callers).collect();
+            words.extend(header.record(Kind::Sample, &callers));
         }
         words.into_iter().map(u64::to_le_bytes).collect()
+    }
+
+    /// The first word of a sample with this length.
+    fn first_of(words: usize) -> [u8; 8] {
+        Header { kind: Kind::Sample, words: words as u16 }.encode().to_le_bytes()
     }
 
     fn items(words: &[[u8; 8]]) -> Vec<String> {
@@ -305,68 +299,71 @@ mod tests {
 
     #[test]
     fn a_length_that_reaches_over_another_record_costs_only_its_own() {
-        let mut words = samples(&[7, 8, 9]);
+        let mut words = samples(&[1, 2, 3]);
         assert_eq!(items(&words), ["sample of 2", "sample of 3", "sample of 4"]);
-        words[0] = Header { kind: Kind::Sample, words: 15 }.encode().to_le_bytes();
-        assert_eq!(items(&words), ["7 words: Length", "sample of 3", "sample of 4"]);
+        words[0] = first_of(W + 1 + W + 2);
+        assert_eq!(items(&words), [format!("{} words: Length", W + 1).as_str(), "sample of 3", "sample of 4"]);
     }
 
     #[test]
     fn a_length_that_is_too_small_costs_only_its_own_record() {
-        let mut words = samples(&[9, 8]);
-        words[0] = Header { kind: Kind::Sample, words: 7 }.encode().to_le_bytes();
-        assert_eq!(items(&words), ["9 words: Length", "sample of 3"]);
+        let mut words = samples(&[3, 2]);
+        words[0] = first_of(W + 1);
+        assert_eq!(items(&words), [format!("{} words: Length", W + 3).as_str(), "sample of 3"]);
     }
 
     #[test]
     fn a_word_like_the_first_of_a_record_is_passed_over_if_its_position_is_another() {
-        let mut words = samples(&[9, 8]);
+        let mut words = samples(&[3, 2]);
         words[0] = [0; 8];
-        words[5] = Header { kind: Kind::Sample, words: 6 }.encode().to_le_bytes();
-        assert_eq!(items(&words), ["9 words: NoRecord", "sample of 3"]);
+        words[W - 1] = first_of(W);
+        assert_eq!(items(&words), [format!("{} words: NoRecord", W + 3).as_str(), "sample of 3"]);
     }
 
     #[test]
     fn without_a_position_the_record_after_the_damage_says_where_both_lie() {
-        let mut words = samples(&[7, 8]);
-        (words[0], words[8]) = ([0; 8], 107_u64.to_le_bytes());
+        let mut words = samples(&[1, 2]);
+        let second = W + 1;
+        (words[0], words[second + POSITION]) = ([0; 8], (100 + second as u64).to_le_bytes());
         let mut records = Framed::new(words.as_flattened(), None);
         let Some(Item::Skipped(skipped)) = records.next() else { panic!("the damage is not told") };
-        assert_eq!(skipped, Skipped { from: 100, words: 7, why: Why::NoRecord });
+        assert_eq!(skipped, Skipped { from: 100, words: second as u64, why: Why::NoRecord });
         assert!(matches!(records.next(), Some(Item::Sample(_))));
-        assert_eq!((records.item_from(), records.position()), (107, Some(115)));
+        let end = 100 + words.len() as u64;
+        assert_eq!((records.item_from(), records.position()), (100 + second as u64, Some(end)));
     }
 
     #[test]
     fn a_record_of_an_unknown_kind_that_is_shorter_than_any_is_no_record() {
         for length in [0, 3] {
-            let mut words = samples(&[7, 7]);
-            words[7] = (u64::from(MAGIC) << 32 | u64::from(VERSION) << 24 | 0xee << 16 | length).to_le_bytes();
-            assert_eq!(items(&words), ["sample of 2", "7 words: NoRecord"]);
+            let mut words = samples(&[1, 1]);
+            words[W + 1] = (u64::from(MAGIC) << 32 | u64::from(VERSION) << 24 | 0xee << 16 | length).to_le_bytes();
+            assert_eq!(items(&words), ["sample of 2", format!("{} words: NoRecord", W + 1).as_str()]);
         }
     }
 
     #[test]
     fn records_are_clean_if_their_lengths_meet_every_word_that_looks_like_a_beginning_and_no_other() {
-        let words = samples(&[7, 8, 9]);
+        let words = samples(&[1, 2, 3]);
+        let second = W + 1;
         assert!(is_clean(&words));
-        assert!(is_clean(&words[..20]), "the rest of the last one has not been read yet");
+        assert!(is_clean(&words[..3 * W + 2]), "the rest of the last one has not been read yet");
         let [mut hides_one, mut leads_astray, mut stands_still] = [(); 3].map(|()| words.clone());
-        hides_one[6] = words[0];
+        hides_one[second - 1] = words[0];
         assert!(!is_clean(&hides_one));
         // As many words are met as look like beginnings, but one of them is not met.
-        (leads_astray[6], leads_astray[7]) = (words[0], 8_u64.to_le_bytes());
+        (leads_astray[second - 1], leads_astray[second]) = (words[0], (W as u64 + 2).to_le_bytes());
         assert!(!is_clean(&leads_astray));
-        stands_still[7] = (u64::from(MAGIC) << 32).to_le_bytes();
+        stands_still[second] = (u64::from(MAGIC) << 32).to_le_bytes();
         assert!(!is_clean(&stands_still));
     }
 
     #[test]
     fn a_record_of_an_unknown_kind_is_skipped_by_its_length() {
         for length in [4, 5, 6] {
-            let mut words = samples(&[7]);
+            let mut words = samples(&[1]);
             let first = u64::from(MAGIC) << 32 | u64::from(VERSION) << 24 | 0xee << 16 | length;
-            words.extend([first, 7].map(u64::to_le_bytes));
+            words.extend([first, words.len() as u64].map(u64::to_le_bytes));
             words.extend((2..length).map(u64::to_le_bytes));
             assert_eq!(items(&words), ["sample of 2".to_owned(), format!("{length} words: UnknownKind(238)")]);
         }

@@ -9,12 +9,9 @@
 //! that its length leads past the beginning of the next one. Such a record is skipped and counted, and so are words
 //! that belong to no record.
 
-use super::{Item, Sample, Skipped, Why, Words};
+use kprof_format::record::{REDOX_MAGIC as MAGIC, RawHeader};
 
-/// The first word of a record without its length.
-const MAGIC: u64 = kprof_format::record::REDOX_MAGIC;
-/// Words before the callers.
-const HEADER_WORDS: usize = 4;
+use super::{Item, Sample, Skipped, Why, Words};
 
 /// Iterates over the records of one read.
 #[derive(Debug)]
@@ -54,7 +51,7 @@ impl<'a> RawRecords<'a> {
     /// The length that a record at this word would have.
     fn length(&self, at: usize) -> Option<usize> {
         let length = (self.words.get(at)? ^ MAGIC) as usize;
-        (HEADER_WORDS..=0xff).contains(&length).then_some(length)
+        (RawHeader::WORDS..=0xff).contains(&length).then_some(length)
     }
 
     fn next_beginning(&self, before: usize) -> Option<usize> {
@@ -100,8 +97,9 @@ impl<'a> Iterator for RawRecords<'a> {
         self.advance(end);
         let word = |at| record.get(at).unwrap_or(0);
         // In this layout other words lie between the first address and the callers.
-        let stack = super::Stack { first: word(1), callers: record.range(HEADER_WORDS, length) };
-        Some(Item::Sample(Sample { tick: 0, tsc: word(2), task: word(3), stack, is_snapshot: false }))
+        let RawHeader { address, tsc, task } = RawHeader::read(word);
+        let stack = super::Stack { first: address, callers: record.range(RawHeader::WORDS, length) };
+        Some(Item::Sample(Sample { tick: 0, tsc, task, stack, is_snapshot: false }))
     }
 }
 

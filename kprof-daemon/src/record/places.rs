@@ -7,7 +7,7 @@
 use crate::ctl::Ctl;
 use crate::error::Error;
 use kprof_format::fact::Fact;
-use kprof_format::pattern::stars;
+use kprof_format::pattern::{Fit, fit};
 use kprof_format::probe::{Line, lines};
 use kprof_format::text::parse_hex;
 use std::path::{Path, PathBuf};
@@ -33,14 +33,6 @@ pub struct Function {
     pub exits: Vec<u64>,
     /// Its name.
     pub name: String,
-}
-
-/// How closely a name fits, as for `kprof-fold`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Fit {
-    Whole,
-    Path,
-    Part,
 }
 
 impl Places {
@@ -156,19 +148,6 @@ fn is_regex(pattern: &str) -> bool {
     pattern.len() > 2 && pattern.starts_with('/') && pattern.ends_with('/')
 }
 
-/// How closely a name fits: the whole of it (the only way with `*` or `?`), its last components, any part.
-fn fit(pattern: &str, name: &str) -> Option<Fit> {
-    if pattern.contains(['*', '?']) {
-        return stars(pattern.as_bytes(), name.as_bytes()).then_some(Fit::Whole);
-    }
-    match name.strip_suffix(pattern) {
-        _ if pattern.is_empty() => None,
-        Some("") => Some(Fit::Whole),
-        Some(path) if path.ends_with("::") => Some(Fit::Path),
-        _ => name.contains(pattern).then_some(Fit::Part),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -190,11 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_fits_as_a_whole_by_its_last_components_or_in_part() {
-        let name = "kernel::fs::read";
-        let fits = [name, "kernel::*", "fs::read", "read", "ad", "fs", "", "write"].map(|pattern| fit(pattern, name));
-        let (path, part) = (Some(Fit::Path), Some(Fit::Part));
-        assert!(fits == [Some(Fit::Whole), Some(Fit::Whole), path, path, part, part, None, None]);
+    fn a_regular_expression_is_known() {
         assert!(is_regex("/a/"));
         assert!(["//", "/", "/a", "a/", "abc"].iter().all(|pattern| !is_regex(pattern)));
     }

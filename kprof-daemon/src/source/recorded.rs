@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::system::{self, Open, System, again};
 use kprof_format::checksum::Crc32;
 use kprof_format::fact::Fact;
-use kprof_format::record;
+use kprof_format::record::{MAGIC, REDOX_MAGIC, RawHeader, SampleHeader};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,8 @@ const MAX_CPUS: u32 = 1024;
 /// Bytes read at once from the file of names.
 const READ_BYTES: usize = 64 * 1024;
 /// Words at the beginning of a record that contain its TSC, in either layout.
-const FIRST_WORDS: usize = 4;
+const FIRST_WORDS: usize = SampleHeader::AT.tsc + 1;
+const _: () = assert!(RawHeader::AT.tsc < FIRST_WORDS);
 
 /// Recorded streams.
 pub struct Recorded<S: System> {
@@ -63,8 +64,8 @@ impl<S: System> Recorded<S> {
             Self { path: path.into(), files, names: HashMap::new(), layout: Layout::RedoxRaw, ctl: Ctl::default() };
         let first_word = this.identify(system)?;
         this.layout = match first_word {
-            Some(word) if (word >> 32) as u32 == record::MAGIC => Layout::Framed,
-            Some(word) if word & !0xff == 0xfedf_ac00 => Layout::RedoxRaw,
+            Some(word) if (word >> 32) as u32 == MAGIC => Layout::Framed,
+            Some(word) if word & !0xff == REDOX_MAGIC => Layout::RedoxRaw,
             Some(_) => return Err(malformed("it begins with neither a framed record nor one of Redox's raw records")),
             None => return Err(malformed("it is empty")),
         };
@@ -83,8 +84,8 @@ impl<S: System> Recorded<S> {
             again(|| system.seek(file, 0)).map_err(gone)?;
             let word = |at: usize| buffer[..got].as_chunks().0.get(at).map(|bytes| u64::from_le_bytes(*bytes));
             first_word = first_word.or(word(0));
-            let is_framed = word(0).is_some_and(|word| (word >> 32) as u32 == record::MAGIC);
-            if let Some(tsc) = word(if is_framed { 3 } else { 2 }) {
+            let is_framed = word(0).is_some_and(|word| (word >> 32) as u32 == MAGIC);
+            if let Some(tsc) = word(if is_framed { SampleHeader::AT.tsc } else { RawHeader::AT.tsc }) {
                 oldest = oldest.into_iter().chain([(tsc, buffer)]).min();
             }
         }

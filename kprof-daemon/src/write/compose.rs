@@ -319,7 +319,7 @@ mod tests {
     use super::*;
     use crate::read::{Item, Stack, Why, Words};
     use kprof_format::marker::Marker;
-    use kprof_format::record::{Header, Kind};
+    use kprof_format::record::{Header, Kind, SampleHeader};
 
     /// A batch of two samples of an unnamed task, of which the first is from a running flight recorder.
     fn batch(form: Form) -> String {
@@ -345,18 +345,21 @@ mod tests {
     #[test]
     fn a_sample_whose_damaged_length_reaches_over_the_next_one_needs_a_closer_look_in_every_form() {
         let sample = |position, words| {
-            let first = Header { kind: Kind::Sample, words }.encode();
-            [first, position, 1, 5, 6, 0xf00, 0xf01].map(u64::to_le_bytes)
+            let header = SampleHeader { position, tsc: 5, task: 6, address: 0xf00, ..SampleHeader::default() };
+            let mut sample: Vec<u64> = header.record(Kind::Sample, &[0xf01]).collect();
+            sample[0] = Header { kind: Kind::Sample, words }.encode();
+            sample.into_iter().map(u64::to_le_bytes).collect::<Vec<_>>()
         };
+        let one = SampleHeader::WORDS as u16 + 1;
         // Its length leads to the third record.
-        let words = [sample(0, 14), sample(7, 7), sample(14, 7)].concat();
+        let words = [sample(0, 2 * one), sample(u64::from(one), one), sample(2 * u64::from(one), one)].concat();
         for form in [Form::Text, Form::Plain, Form::Binary] {
             let (mut composer, mut names) = (Composer::new(form, Maker::Profiled), Names::default());
             composer.begin(0);
             let mut records = Framed::new(words.as_flattened(), Some(0));
             assert!(composer.plain_samples(&mut names, 1, &mut records, |_| None).is_none(), "{form:?}");
             let Some(Item::Skipped(skipped)) = records.next() else { panic!("{form:?}: it is no damage") };
-            assert_eq!((skipped.words, skipped.why), (7, Why::Length), "{form:?}");
+            assert_eq!((skipped.words, skipped.why), (one.into(), Why::Length), "{form:?}");
             let run = composer.plain_samples(&mut names, 1, &mut records, |_| None);
             assert_eq!(run.map(|run| run.samples), Some(2), "{form:?}");
         }

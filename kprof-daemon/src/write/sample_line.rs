@@ -295,7 +295,7 @@ mod tests {
     use super::*;
     use crate::read::Words;
     use crate::read::framed::Framed;
-    use kprof_format::record::{Header, Kind};
+    use kprof_format::record::{Kind, SampleHeader};
 
     fn line(sample: &Sample<'_>) -> String {
         let all = [1, sample.tsc].into_iter().chain(sample.stack.iter());
@@ -350,9 +350,13 @@ mod tests {
 
     #[test]
     fn a_sample_with_a_long_name_has_its_whole_line_although_its_callers_are_known() {
-        let words =
-            |position| [Header { kind: Kind::Sample, words: 8 }.encode(), position, 1, 5, 0, 0xf00, 0xf01, 0xf02];
-        let bytes: Vec<u8> = [0, 8, 16].into_iter().flat_map(words).flat_map(u64::to_le_bytes).collect();
+        let mut words = Vec::new();
+        for _ in 0..3 {
+            let header =
+                SampleHeader { position: words.len() as u64, tsc: 5, address: 0xf00, ..SampleHeader::default() };
+            words.extend(header.record(Kind::Sample, &[0xf01, 0xf02]));
+        }
+        let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
         let (mut lines, mut out, mut expected) = (SampleLines::default(), Body::default(), String::new());
         let mut names = ["short".to_owned(), "n".repeat(PREFIX_BYTES), "short".to_owned()].into_iter();
         let run = Framed::new(&bytes, Some(0)).each_plain(|plain| {

@@ -12,7 +12,7 @@ use kprof_daemon::source::Stream;
 use kprof_daemon::source::kprof_device::KprofDevice;
 use kprof_daemon::source::recorded::Recorded;
 use kprof_daemon::system::host::Host;
-use kprof_format::record::{Header, Kind, REDOX_MAGIC};
+use kprof_format::record::{Header, Kind, RawHeader, SampleHeader};
 use std::cell::Cell;
 use std::path::Path;
 use std::rc::Rc;
@@ -208,9 +208,12 @@ fn a_first_word_that_is_damaged_costs_its_record_and_is_no_newer_kernel() {
 
 #[test]
 fn a_recording_that_ends_inside_a_record_is_read_to_its_end_and_the_rest_is_told() {
-    let framed = |at: u64| [Header { kind: Kind::Sample, words: 9 }.encode(), at, 1, 1000 + at, 1, 2, 3, 4, 5];
-    let raw = |at: u64| [REDOX_MAGIC + 9, 2, 1000 + at, 1, 3, 4, 5, 6, 7];
-    let layouts: [&dyn Fn(u64) -> [u64; 9]; 2] = [&framed, &raw];
+    let framed = |at: u64| -> Vec<u64> {
+        let header = SampleHeader { position: at, tsc: 1000 + at, task: 1, address: 2, ..SampleHeader::default() };
+        header.record(Kind::Sample, &[5; 9 - SampleHeader::WORDS]).collect()
+    };
+    let raw = |at: u64| RawHeader { address: 2, tsc: 1000 + at, task: 1 }.record(&[3, 4, 5, 6, 7]).collect();
+    let layouts: [&dyn Fn(u64) -> Vec<u64>; 2] = [&framed, &raw];
     for (layout, make) in layouts.into_iter().enumerate() {
         let folder = tempfile::tempdir().unwrap();
         // More than one read, and no read ends with a record.

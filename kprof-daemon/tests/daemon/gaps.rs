@@ -12,7 +12,7 @@ use kprof_daemon::read::{Item, Skipped, Why};
 use kprof_daemon::signals::Signals;
 use kprof_daemon::source::Stream;
 use kprof_daemon::source::kprof_device::KprofDevice;
-use kprof_format::record::{Header, Kind};
+use kprof_format::record::{Kind, SampleHeader};
 use std::cell::Cell;
 use std::path::Path;
 use std::rc::Rc;
@@ -21,12 +21,12 @@ use support::ring::Ring;
 use support::scenario::{OUTPUT, options};
 use support::system::{SCHEME, Simulated};
 
-const WORDS: u64 = 8;
+const WORDS: u64 = SampleHeader::WORDS as u64 + 2;
 
 /// The bytes of samples at these positions.
 fn bytes(positions: impl IntoIterator<Item = u64>) -> Vec<u8> {
-    let header = Header { kind: Kind::Sample, words: WORDS as u16 }.encode();
-    let record = |at: u64| [header, at, 1, 2, 3, 4, 5, 6];
+    let header = |position| SampleHeader { position, address: 4, ..SampleHeader::default() };
+    let record = |at: u64| header(at).record(Kind::Sample, &[5, 6]);
     positions.into_iter().flat_map(record).flat_map(u64::to_le_bytes).collect()
 }
 

@@ -11,7 +11,7 @@ use kprof_daemon::error::Error;
 use kprof_daemon::signals::Signals;
 use kprof_daemon::source::Stream;
 use kprof_daemon::write::append::OnFull;
-use kprof_format::record::{Header, Kind};
+use kprof_format::record::{Kind, SampleHeader};
 use std::io;
 use support::kernel::Kernel;
 use support::reader::Reading;
@@ -400,8 +400,8 @@ fn a_device_that_repeats_a_record_does_not_keep_a_session_from_its_end() {
     {
         let kernel = &mut system.0.borrow_mut().kernel;
         (0..500).for_each(|_| kernel.tick());
-        let first = Header { kind: Kind::Sample, words: 7 }.encode();
-        kernel.nasty.same_record = Some([first, 0, 1, 5, 7, 1, 2].map(u64::to_le_bytes).concat());
+        let header = SampleHeader { tsc: 5, task: 7, address: 1, ..SampleHeader::default() };
+        kernel.nasty.same_record = Some(header.record(Kind::Sample, &[2]).flat_map(u64::to_le_bytes).collect());
         assert!(kernel.rings.values().all(|ring| ring.head > 3000));
     }
     session(&system, options(), &signals).unwrap();

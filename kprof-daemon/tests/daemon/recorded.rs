@@ -8,7 +8,7 @@ use kprof_daemon::source::Source;
 use kprof_daemon::source::recorded::Recorded;
 use kprof_daemon::system::host::Host;
 use kprof_format::chunk::{Chunk, ChunkKind};
-use kprof_format::record::{Header, Kind};
+use kprof_format::record::{Kind, SampleHeader};
 use kprof_format::samples::{Reader, take_varint};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -187,8 +187,8 @@ fn the_boot_of_framed_recordings_is_that_of_their_oldest_record() {
         text.lines().find(|line| line.starts_with("# boot ")).expect("a boot id").to_owned()
     };
     let put = |cpu: u32, tick: u64, tsc: u64| {
-        let words = [Header { kind: Kind::Sample, words: 6 }.encode(), 0, tick, tsc, 1, 0xffff_ffff_8020_0000];
-        let bytes = words.map(u64::to_le_bytes).concat();
+        let header = SampleHeader { tick, tsc, task: 1, address: 0xffff_ffff_8020_0000, ..SampleHeader::default() };
+        let bytes: Vec<u8> = header.record(Kind::Sample, &[]).flat_map(u64::to_le_bytes).collect();
         std::fs::write(folder.path().join(format!("profiling-{cpu}.bin")), bytes).unwrap();
     };
     put(1, 9, 100);

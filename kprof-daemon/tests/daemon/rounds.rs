@@ -9,7 +9,7 @@ use kprof_daemon::drain_loop::{Options, Session};
 use kprof_daemon::signals::Signals;
 use kprof_daemon::source::Stream;
 use kprof_daemon::source::kprof_device::KprofDevice;
-use kprof_format::record::{Header, Kind, MAX_WORDS};
+use kprof_format::record::{Kind, MAX_WORDS, SampleHeader};
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -67,11 +67,11 @@ fn a_session_waits_a_second_and_half_of_it_if_somebody_watches() {
 
 /// Puts records of this length into a ring, as many as these words have room for.
 fn put_words(kernel: &mut Kernel, cpu: u32, words: usize, length: usize) {
-    let first = Header { kind: Kind::Sample, words: length as u16 }.encode();
     for _ in 0..words / length {
-        let rest = vec![5; length - 5];
+        let callers = vec![5; length - SampleHeader::WORDS];
+        let header = |position| SampleHeader { position, tsc: 1, task: 1, address: 5, ..SampleHeader::default() };
         let ring = kernel.rings.get_mut(&cpu).unwrap();
-        assert!(ring.put(length, |position| [&[first, position, 1, 1, 1][..], &rest].concat()));
+        assert!(ring.put(length, |position| header(position).record(Kind::Sample, &callers).collect()));
     }
 }
 

@@ -20,8 +20,8 @@
 
 mod rhythm;
 
+use crate::by_address::ByAddress;
 use crate::diff::significance::quantile;
-use crate::fold::frames::ByAddress;
 
 /// Into how many parts the samples are split.
 const PARTS: std::ops::RangeInclusive<u64> = 2..=8;

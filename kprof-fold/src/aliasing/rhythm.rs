@@ -13,7 +13,7 @@
 //! gamma distribution). The limit is set so that all lines of all places together raise a false alarm with at most the
 //! given probability.
 
-use crate::fold::frames::ByAddress;
+use crate::by_address::ByAddress;
 use rustfft::FftPlanner;
 use rustfft::num_complex::Complex;
 use std::f64::consts::TAU;

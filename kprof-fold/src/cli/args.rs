@@ -15,8 +15,8 @@ pub use choice::{Beside, Choice, Shown};
 pub use diff::{Diff, DiffFormat};
 pub use input::{Input, Limits};
 pub use verbs::{
-    Annotate, Doctor, Export, Flamegraph, Folded, Heatmap, Html, Info, Latency, LockupFormat, Lockups, Probes, Report,
-    Script, TableFormat, Top, Viewer, Waits,
+    Annotate, Doctor, Export, Flamegraph, Folded, Html, Info, Latency, LockupFormat, Lockups, Probes, Report, Script,
+    TableFormat, Top, Viewer, Waits,
 };
 
 use crate::error::Error;
@@ -144,9 +144,6 @@ pub enum Command {
     /// The functions of a kernel that can be probed while it runs, and the instructions that leave them
     #[command(after_help = examples::PROBES)]
     Probes(Probes),
-    /// When within each second did samples fall: a heat map (SVG)
-    #[command(after_help = examples::HEATMAP)]
-    Heatmap(Heatmap),
     /// Tables: functions by self and total time, where the time went, the account of each CPU
     #[command(after_help = examples::REPORT)]
     Report(Report),

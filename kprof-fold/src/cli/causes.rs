@@ -5,9 +5,9 @@
 //! only named if the numbers show it.
 
 use super::load::Opened;
-use super::places;
 use crate::output::self_cost::SelfCost;
 use crate::profile::{Boot, Counters, counted};
+use crate::symbols::users::plain;
 use crate::tally::Tally;
 use kprof_format::counter::Counter;
 use kprof_format::fact::Fact;
@@ -68,7 +68,7 @@ pub fn not_reached(boot: &Boot) -> String {
 
 /// The range of the kernel's code, if that is the only code: it is the same in all boots, and there are no modules.
 fn text_of(boots: &[Boot]) -> Option<(u64, u64)> {
-    let texts: Vec<_> = boots.iter().map(places::text).collect();
+    let texts: Vec<_> = boots.iter().map(Boot::text).collect();
     let is_all = boots.iter().all(|boot| boot.images.iter().all(|image| image.name == b"kernel"));
     texts.first().copied().flatten().filter(|first| is_all && texts.iter().all(|text| *text == Some(*first)))
 }
@@ -134,7 +134,8 @@ impl Truncated {
             found.push(format!(
                 "{} of {all} samples were taken outside of the kernel's text, as at {:x}: did an entry stub land in \
                  another section? Give its assembly the directive `.section .text`",
-                self.outside, self.example
+                self.outside,
+                plain(self.example)
             ));
         }
     }
@@ -142,11 +143,14 @@ impl Truncated {
 
 /// An anchor that is not in the kernel's own text range.
 pub fn anchor_outside_text(boot: &Boot) -> Option<String> {
-    let (from, to) = places::text(boot)?;
+    let (from, to) = boot.text()?;
     let (name, address) = boot.anchors.iter().find(|(_, address)| !(from..to).contains(address))?;
     Some(format!(
-        "{name} is at {address:x}, outside of the kernel's text ({from:x}-{to:x}): an entry stub that landed in \
-         another section? Give its assembly the directive `.section .text`"
+        "{name} is at {:x}, outside of the kernel's text ({:x}-{:x}): an entry stub that landed in another section? Give \
+         its assembly the directive `.section .text`",
+        plain(*address),
+        plain(from),
+        plain(to)
     ))
 }
 

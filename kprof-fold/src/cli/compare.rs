@@ -58,7 +58,7 @@ pub fn run(args: &args::Diff) -> Result<u8, Error> {
     let notes = [("OLD", &old.doubts), ("NEW", &new.doubts)];
     if compared.runs == (1, 1) && compared.event.is_none() {
         compared.notes.push(ONE_RUN.to_owned());
-        if old.counted.iter().chain(&new.counted).any(|run| !run.blocks.is_empty()) {
+        if diff::uses_blocks(&old.counted, &new.counted, method) {
             compared.notes.push(IN_BLOCKS.to_owned());
         }
     }

@@ -4,7 +4,7 @@
 //! what was lost and what was only counted, as frames of their own. A choice that needs what events do not have is
 //! refused.
 
-use super::args::{Annotate, Choice, Heatmap, Input, Script};
+use super::args::{Annotate, Choice, Input, Script};
 use super::compat::{Output, Rest};
 use super::heap;
 use super::load::{self, Loaded, Opened, Shows};
@@ -18,16 +18,16 @@ use crate::diff::weights::Run;
 use crate::error::Error;
 use crate::events::{EventFacts, EventTally};
 use crate::fold::Folder;
-use crate::output::heatmap as map;
 use crate::output::script::Style;
 use crate::output::script_events::EventLog;
 use crate::points::Point;
 use crate::profile::Profile;
 use crate::select::Select;
+use crate::select::{Cpus, in_words};
 use crate::symbols::name::visible;
 use crate::tally::{By, Count};
 use kprof_format::memory;
-use kprof_format::point::{PointCounter, PointState};
+use kprof_format::point::PointCounter;
 use kprof_format::probe::POINT_PREFIX;
 use std::collections::BTreeMap;
 
@@ -130,27 +130,6 @@ pub fn script(args: &Script, name: &str) -> Result<u8, Error> {
     Ok(opened.exit_code(input.limits(), opened.consumer.len()))
 }
 
-/// `heatmap --event NAME`.
-pub fn heatmap(args: &Heatmap, name: &str) -> Result<u8, Error> {
-    refuse_single(&args.choice, name, "heatmap draws")?;
-    let input = &args.input;
-    let name = &probe_names::in_file(input, name)?;
-    let opened = load::open_any(input, &args.choice, Output::Other, |select| EventLog::new(select.clone(), name))?;
-    let name = opened.names.shown(name);
-    let (point, account) = asked(&opened.profile, &input.file, name, &opened.select)?;
-    let events = opened.consumer.weights(single::clock(&opened, input)?);
-    if events.iter().any(|(_, _, state)| matches!(state, PointState::ByWeight(_))) {
-        let why = format!("the recorded hits of {name} were chosen by weight, so large ones are too many among them");
-        return Err(Error::unusable(&input.file, why));
-    }
-    Talk { quiet: input.quiet }.say(account);
-    let hits: Vec<(f64, u64)> = events.iter().map(|(at, weight, _)| (*at, *weight)).collect();
-    let title = format!("{}: {}", visible(&input.file), visible(name));
-    let svg = map::of_weights(&hits, &visible(&point.unit), &title);
-    with_output(input, |out| out.write_all(svg.as_bytes()).map_err(|error| write_failed(input, error)))?;
-    Ok(opened.exit_code(input.limits(), hits.len()))
-}
-
 /// `annotate --event NAME`: where a function calls the point, or calls what leads to it.
 pub fn annotate(args: &Annotate, name: &str) -> Result<u8, Error> {
     let (input, choice) = (&args.input, &args.choice);
@@ -216,7 +195,7 @@ pub fn refuse(choice: &Choice) -> Result<(), Error> {
     let refused = |option: &str, why: &str| Err(Error::Usage(format!("{option} does not work with --event: {why}")));
     if !choice.between.is_empty() {
         let why = "the account of a point, to which its weights are scaled, is that of the whole file and not of a \
-                   part of its time. script --event, heatmap --event and the page of html --event show a part";
+                   part of its time. script --event and the page of html --event show a part";
         return refused("--between", why);
     }
     let option = if choice.irq_off { "--irq-off" } else { "--irq-on" };
@@ -247,7 +226,8 @@ pub fn asked(profile: &Profile, file: &str, name: &str, select: &Select) -> Resu
         let account = account_of(name, &whole);
         return Ok((whole, account));
     }
-    let is_wanted = |cpu: Option<u64>| cpu.is_some_and(|cpu| select.cpus.iter().any(|one| u64::from(*one) == cpu));
+    let is_wanted =
+        |cpu: Option<u64>| cpu.and_then(|cpu| u32::try_from(cpu).ok()).is_some_and(|cpu| select.admits_cpu(cpu));
     let (point, elsewhere) = (whole.of_cpus(is_wanted), whole.of_cpus(|cpu| cpu.is_none()));
     let mut account = account_of(&on_cpus(name, &select.cpus), &point);
     if elsewhere.hits() > 0 {
@@ -284,9 +264,8 @@ pub fn point(profile: &Profile, file: &str, name: &str) -> Result<Point, Error> 
 }
 
 /// The name of a point, with the CPUs if they were chosen.
-pub fn on_cpus(name: &str, cpus: &[u32]) -> String {
-    let list: Vec<String> = cpus.iter().map(u32::to_string).collect();
-    if list.is_empty() { name.to_owned() } else { format!("{name} on CPU {}", list.join(", ")) }
+pub fn on_cpus(name: &str, cpus: &[Cpus]) -> String {
+    if cpus.is_empty() { name.to_owned() } else { format!("{name} on CPU {}", in_words(cpus)) }
 }
 
 /// What the first argument of an event means, as the name of a frame.

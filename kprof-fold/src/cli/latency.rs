@@ -19,6 +19,7 @@ use crate::points::Point;
 use crate::read::consumer::Consumer;
 use crate::read::{self, Reading, Source};
 use crate::requests::Requests;
+use crate::select::admits;
 use crate::symbols::name::visible_lines;
 use kprof_format::point::Points;
 use serde_json::Value;
@@ -66,7 +67,8 @@ fn read_points<C: Consumer>(args: &Latency, consumer: C) -> Result<(Reading<C>, 
     }
     let mut points = chosen(&all, args)?;
     if !args.cpu.is_empty() {
-        let is_wanted = |cpu: Option<u64>| cpu.is_some_and(|cpu| args.cpu.iter().any(|one| u64::from(*one) == cpu));
+        let is_wanted =
+            |cpu: Option<u64>| cpu.and_then(|cpu| u32::try_from(cpu).ok()).is_some_and(|cpu| admits(&args.cpu, cpu));
         points.values_mut().for_each(|point| *point = point.of_cpus(is_wanted));
     }
     Ok((reading, points))

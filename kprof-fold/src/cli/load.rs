@@ -10,8 +10,8 @@ use super::clocks;
 use super::compat::{Output, Rest, ScriptStyle};
 use super::event;
 use super::images;
+use super::matched;
 use super::mistakes;
-use super::nearest;
 use super::places;
 use super::placing;
 use super::probe_names::Names;
@@ -169,6 +169,7 @@ pub fn open_any<C: Consumer>(
         weights.weigh(&mut reading.profile.gaps);
         reading.profile.rate = Some(weights.highest);
     }
+    matched::cpus(&reading.profile, &select)?;
     bar.end();
     problems.append(reading.problems);
     places::settle(&reading.profile, &mut reading.stacks);
@@ -285,7 +286,7 @@ pub fn load_any(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
 /// # Errors
 /// If the input or the arguments are unusable.
 pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
-    load_as(input, choice, |tally| tally, |_: &Tally, _| ()).map(|(loaded, ())| loaded)
+    load_as(input, choice, |tally| tally, |_: &Tally, _| (), false).map(|(loaded, ())| loaded)
 }
 
 /// As [`load`], with the run for a comparison.
@@ -293,24 +294,25 @@ pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
 /// # Errors
 /// As [`load`].
 pub fn load_run(input: &Input, choice: &Choice, subtrees: bool) -> Result<(Loaded, Run), Error> {
-    let (loaded, blocks) =
-        load_as(input, choice, InBlocks::new, |all, folder| match (folder.by, folder.symbols.users.is_empty()) {
-            (By::None | By::Entry, true) => all.blocks.counts(folder, subtrees),
-            // The name of a frame depends on more than the stack.
-            _ => Vec::new(),
-        })?;
+    let blocks = |all: &InBlocks, folder: &Folder<'_>| match (folder.by, folder.symbols.users.is_empty()) {
+        (By::None | By::Entry, true) => all.blocks.counts(folder, subtrees),
+        // The name of a frame depends on more than the stack.
+        _ => Vec::new(),
+    };
+    let (loaded, blocks) = load_as(input, choice, InBlocks::new, blocks, true)?;
     // Each boot has a time of its own.
     let blocks = if loaded.profile.boots.len() > 1 { Vec::new() } else { blocks };
     let run = Run { blocks, ..Run::of(&loaded.folded, subtrees) };
     Ok((loaded, run))
 }
 
-/// As [`load`], with another consumer than a tally, and what else is made of it.
+/// As [`load`], with another consumer than a tally, and what else is made of it; `is_side`: of a comparison.
 fn load_as<C: Consumer + AsRef<Tally>, R>(
     input: &Input,
     choice: &Choice,
     consumer: impl Fn(Tally) -> C,
     more: impl FnOnce(&C, &Folder<'_>) -> R,
+    is_side: bool,
 ) -> Result<(Loaded, R), Error> {
     let rest = Rest::read(&input.rest).map_err(Error::Usage)?;
     // In this case the meaning of a user address depends on the task, so stacks are counted by task.
@@ -336,7 +338,10 @@ fn load_as<C: Consumer + AsRef<Tally>, R>(
     let folder = Folder { symbols: &symbols, stacks: &stacks, select: &select, by: choice.by, groups: tally.groups() };
     let folded = folder.fold(&tally.counts());
     let made = more(&consumer, &folder);
-    say_unknown(&folded, &symbols, &select, Talk { quiet: input.quiet });
+    matched::functions(&folded, &symbols, &select, is_side, Talk { quiet: input.quiet })?;
+    if folded.stacks.is_empty() && !is_side {
+        matched::tasks(input, &select)?;
+    }
     let lost = lost(&profile, &select);
     let lost_is_attributable = select.tasks.is_empty();
     let lost_is_shown = choice.shows_lost();
@@ -358,20 +363,6 @@ fn load_as<C: Consumer + AsRef<Tally>, R>(
     Ok((loaded, made))
 }
 
-/// Says which of the functions of `--under` and `--not` do not exist.
-fn say_unknown(folded: &Folded, symbols: &Symbols, select: &Select, talk: Talk) {
-    let frames = || (0..folded.frames.len()).map(|id| folded.frames.function(id as u32));
-    for (option, patterns) in [("--under", &select.under), ("--not", &select.not)] {
-        for pattern in patterns {
-            let has_symbol = || (0..symbols.len()).any(|number| pattern.fit(&symbols.function(number)).is_some());
-            if !frames().any(|name| pattern.fit(name).is_some()) && !has_symbol() {
-                let meant = nearest::did_you_mean(pattern.as_str(), frames());
-                talk.say(format_args!("{option} {}: there is no such function{meant}", pattern.as_str()));
-            }
-        }
-    }
-}
-
 fn select(choice: &Choice, rest: &Rest) -> Select {
     Select {
         cpus: choice.cpu.clone(),
@@ -382,6 +373,7 @@ fn select(choice: &Choice, rest: &Rest) -> Select {
         hide_idle: choice.idle == Shown::Hide,
         under: choice.under.clone(),
         not: choice.not.clone(),
+        callers: choice.callers.clone(),
     }
 }
 

@@ -5,6 +5,7 @@
 
 use super::args::{Cli, Input};
 use super::nearest::did_you_mean;
+use super::of_perf;
 use crate::error::Error;
 use crate::read::form::{self, Form};
 use crate::symbols::elf;
@@ -31,6 +32,9 @@ enum Content {
 pub fn verb(input: &Input) -> Result<(), Error> {
     if input.file == "-" || input.file.contains(['/', '.']) || Path::new(&input.file).exists() {
         return Ok(());
+    }
+    if let Some(answer) = of_perf::verb(&input.file) {
+        return Err(Error::Usage(answer));
     }
     let cli = Cli::command();
     let meant = did_you_mean(&input.file, cli.get_subcommands().map(clap::Command::get_name));

@@ -20,8 +20,10 @@ pub mod images;
 pub mod latency;
 pub mod load;
 pub mod lockups;
+mod matched;
 pub mod mistakes;
 pub mod nearest;
+mod of_perf;
 pub mod out;
 pub mod pager;
 pub mod places;
@@ -53,7 +55,10 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(tree_without_value(arguments)) {
         Ok(cli) => cli,
         Err(error) => {
-            let _ = error.print();
+            match of_perf::option(&error) {
+                Some(answer) => talk::print(format_args!("kprof-fold: {answer}")),
+                None => drop(error.print()),
+            }
             return ExitCode::from(error.exit_code() as u8);
         }
     };
@@ -122,7 +127,6 @@ fn run(cli: Cli) -> Result<u8, Error> {
         (Some(Command::Lockups(args)), _) => lockups::run(&args),
         (Some(Command::Export(args)), _) => single::export(&args),
         (Some(Command::Probes(args)), _) => probes::run(&args),
-        (Some(Command::Heatmap(args)), _) => single::heatmap(&args),
         (None, None) => Err(Error::Usage("FILE and SYMS are needed; see --help".to_owned())),
     }
 }

@@ -7,29 +7,17 @@
 use crate::profile::{Boot, Image, Profile};
 use crate::relocations::Move;
 use crate::stacks::Stacks;
-use kprof_format::fact::Fact;
-use kprof_format::line::{Hex, Range, Value as _};
 
 /// Kernels are linked into the last two GiB. If the header does not give the kernel's length, it is assumed to be at
 /// most half of that.
 const MAX_KERNEL_BYTES: u64 = 1 << 30;
 
-/// The load address of the kernel's image, if the header has it.
-pub fn load(boot: &Boot) -> Option<u64> {
-    Hex::of(boot.fact(Fact::Load)?).map(|load| load.0).filter(|load| *load > 0)
-}
-
-/// The range of the kernel's code, if the header has it.
-pub fn text(boot: &Boot) -> Option<(u64, u64)> {
-    Range::of(boot.fact(Fact::Text)?).map(|Range(from, to)| (from, to)).filter(|(from, to)| from < to)
-}
-
 /// Sets, for the stacks of later boots, the distance of their code from its address in the first boot.
 pub fn settle(profile: &Profile, stacks: &mut Stacks) {
-    let first = profile.boots.iter().find_map(load);
+    let first = profile.boots.iter().find_map(Boot::load);
     for (number, boot) in profile.boots.iter().enumerate() {
-        if let (Some(first), Some(here)) = (first, load(boot)) {
-            let range = text(boot).unwrap_or((here, here.saturating_add(MAX_KERNEL_BYTES)));
+        if let (Some(first), Some(here)) = (first, boot.load()) {
+            let range = boot.text().unwrap_or((here, here.saturating_add(MAX_KERNEL_BYTES)));
             moved(stacks, number, range, first, here);
         }
         for image in &boot.images {

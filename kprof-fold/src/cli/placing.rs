@@ -4,7 +4,6 @@
 //! In: headers of all boots, symbols. Out: the slide of the symbols; an error, or a doubt in words, if they are not
 //! those of the profile. Symbols of another build would give plausible and wrong names.
 
-use super::places;
 use super::talk::Talk;
 use crate::error::Error;
 use crate::profile::{Boot, Profile};
@@ -19,8 +18,8 @@ use kprof_format::fact::Fact;
 /// A sentence about what does not match.
 pub fn fits(profile: &Profile, boot: &Boot, symbols: &Symbols) -> Result<(), String> {
     symbols.elf.as_ref().map_or(Ok(()), |elf| check::arch(boot, elf).and_then(|()| check::build_id(boot, elf)))?;
-    let first = profile.boots.iter().find_map(places::load);
-    let moved = first.zip(places::load(boot)).map_or(0, |(first, here)| here.wrapping_sub(first));
+    let first = profile.boots.iter().find_map(Boot::load);
+    let moved = first.zip(boot.load()).map_or(0, |(first, here)| here.wrapping_sub(first));
     check::anchors(boot, &symbols.table, symbols.slide.wrapping_add(moved))
 }
 
@@ -42,9 +41,9 @@ pub fn doubt(profile: &Profile, stacks: &Stacks, symbols: &Symbols) -> Option<St
 /// the first one with which the text that the header gives is code of the file, and the anchors match.
 fn slide(profile: &Profile, elf: &Elf, table: &Table, load: u64) -> u64 {
     let is_right = |slide: &u64| {
-        profile.boots.iter().find(|boot| places::load(boot) == Some(load)).is_none_or(|boot| {
+        profile.boots.iter().find(|boot| boot.load() == Some(load)).is_none_or(|boot| {
             let is_code = |(from, _): (u64, u64)| elf.code(from.wrapping_sub(*slide)).is_some();
-            places::text(boot).is_none_or(is_code) && check::anchors(boot, table, *slide).is_ok()
+            boot.text().is_none_or(is_code) && check::anchors(boot, table, *slide).is_ok()
         })
     };
     let lowest = load.wrapping_sub(elf.base);
@@ -63,7 +62,7 @@ pub fn place_symbols(
     symbols: &mut Symbols,
     talk: Talk,
 ) -> Result<(), Error> {
-    let first = profile.boots.iter().find_map(places::load);
+    let first = profile.boots.iter().find_map(Boot::load);
     if let (Some(first), Some(elf)) = (first, &symbols.elf) {
         symbols.slide = slide(profile, elf, &symbols.table, first);
     }
@@ -75,7 +74,7 @@ pub fn place_symbols(
         symbols.slide_is_solved = true;
         talk.say(format_args!("{syms}: the kernel ran {slide:#x} higher than its symbols (from the anchors)"));
     }
-    symbols.kernel_text = profile.boots.iter().find_map(places::text);
+    symbols.kernel_text = profile.boots.iter().find_map(Boot::text);
     let has_place = (first.is_some() && symbols.elf.is_some()) || symbols.slide_is_solved;
     if !has_place && !symbols.table.starts_within(NOWHERE, u64::MAX) {
         // Kernel code in the lower half: its addresses in a profile have bit 63 set.

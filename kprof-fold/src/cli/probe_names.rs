@@ -5,7 +5,6 @@
 //! name. Two functions of the same name are not mixed: `@` and the address in the symbols come after the name.
 
 use super::args::Input;
-use super::places;
 use super::placing;
 use super::talk::Talk;
 use crate::error::Error;
@@ -27,14 +26,14 @@ pub struct Names(BTreeMap<String, String>);
 impl Names {
     /// Finds the functions of all probes of a profile. The symbols are those of the first boot's addresses.
     pub fn of(profile: &Profile, symbols: &Symbols) -> Self {
-        let first = profile.boots.iter().find_map(places::load);
-        let moved = |boot: &Boot| first.zip(places::load(boot)).map_or(0, |(first, here)| here.wrapping_sub(first));
+        let first = profile.boots.iter().find_map(Boot::load);
+        let moved = |boot: &Boot| first.zip(boot.load()).map_or(0, |(first, here)| here.wrapping_sub(first));
         let mut found = BTreeMap::<String, (String, u64)>::new();
         for boot in &profile.boots {
             let named = boot.points.keys().filter_map(|name| Some((name, address_of_point(name)?)));
             for (name, address) in named {
                 // The kernel's own words for code in the lower half.
-                let is_low = places::text(boot).is_some_and(|(from, _)| is_in_lower_half(from));
+                let is_low = boot.text().is_some_and(|(from, _)| is_in_lower_half(from));
                 let address = if is_low { address | NOWHERE } else { address }.wrapping_sub(moved(boot));
                 if let Some(number) = symbols.find(address).filter(|number| symbols.start(*number) == address) {
                     found.insert(name.clone(), (symbols.function(number).into_owned(), address - symbols.slide));

@@ -8,7 +8,8 @@ use super::out::{with_output, write_failed};
 use super::pager;
 use super::talk::Talk;
 use crate::error::Error;
-use crate::output::{report, tree};
+use crate::output::report;
+use crate::output::tree::{self, Direction};
 use crate::tally::By;
 use kprof_format::counter::Counter;
 
@@ -18,14 +19,21 @@ const TOP: usize = 20;
 /// `report`.
 pub fn run(args: &Report) -> Result<u8, Error> {
     let format = TableFormat::of(args.format, args.input.output.as_deref())?;
-    if args.tree.is_some() && format != TableFormat::Text {
-        return Err(Error::Usage("--tree is text; JSON and CSV have the functions without it".to_owned()));
+    let direction = match (args.callers.is_empty(), args.callees.is_empty()) {
+        (false, _) => Some(Direction::Callers),
+        (_, false) => Some(Direction::Callees),
+        (true, true) => args.tree,
+    };
+    if direction.is_some() && format != TableFormat::Text {
+        return Err(Error::Usage("a tree is text; JSON and CSV have the functions without it".to_owned()));
     }
     let mut choice = args.choice.for_table();
+    choice.callers.clone_from(&args.callers);
+    choice.under.extend(args.callees.iter().cloned());
     if choice.by == By::Line {
         (choice.by, choice.lines) = (By::None, true);
     }
-    let shows_account = args.tree.is_none() && format != TableFormat::Csv;
+    let shows_account = direction.is_none() && format != TableFormat::Csv;
     let loaded = load::load_any(&Input { shows_account, ..args.input.clone() }, &choice)?;
     let Loaded { folded, profile, account, lost, symbols, .. } = &loaded;
     if loaded.event.is_none() && profile.samples() == 0 && account.sum(Counter::Sent) == 0 {
@@ -40,7 +48,7 @@ pub fn run(args: &Report) -> Result<u8, Error> {
             "has no lines; --by line needs the kernel's ELF file with DWARF",
         ));
     }
-    if let Some(direction) = args.tree {
+    if let Some(direction) = direction {
         let screen = pager::screen(args.input.output.as_deref());
         let (width, is_coloured) =
             (screen.map(|screen| screen.columns), screen.is_some_and(|screen| screen.is_coloured));

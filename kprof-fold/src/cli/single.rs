@@ -1,10 +1,10 @@
-//! Subcommands that need single samples: script, info, export, annotate, heatmap. Stage: command line.
+//! Subcommands that need single samples: script, info, export, annotate. Stage: command line.
 //!
 //! In: arguments. Out: the output of the subcommand. Unlike the folding subcommands most of them keep every sample in
 //! memory: 8 bytes each for an export in the order of time, 24 bytes for the others. `info` keeps only the first
 //! samples of each CPU.
 
-use super::args::{Annotate, Choice, Export, Heatmap, Info, Input, Script, TableFormat, Viewer};
+use super::args::{Annotate, Choice, Export, Info, Input, Script, TableFormat, Viewer};
 use super::boots;
 use super::compat::{Output, Rest};
 use super::event;
@@ -16,11 +16,11 @@ use super::{probe_names, users, values};
 use crate::account::Account;
 use crate::aliasing::{self, Verdict};
 use crate::error::Error;
-use crate::output::{annotate as lines, export, heatmap as map, info as facts, report, script as perf};
+use crate::output::{annotate as lines, export, info as facts, script as perf};
 use crate::overview::Overview;
 use crate::read::{self, Source};
 use crate::stacks::StackId;
-use crate::symbols::name::{visible, visible_lines};
+use crate::symbols::name::visible_lines;
 use crate::tally::By;
 use crate::timeline::Timeline;
 use crate::tracks::Tracks;
@@ -237,21 +237,6 @@ pub(super) fn annotated<C>(
     let style = lines::Style { instructions: args.instructions, source: &args.source, event };
     let text = visible_lines(&lines::text(&found, symbols, profile, style)).into_owned();
     with_output(&args.input, |out| out.write_all(text.as_bytes()).map_err(|error| write_failed(&args.input, error)))
-}
-
-/// `heatmap`.
-pub fn heatmap(args: &Heatmap) -> Result<u8, Error> {
-    values::form_of_file(args.input.output.as_deref(), &[("svg", ())])?;
-    refuse_folding(&args.choice)?;
-    refuse_users(&args.input)?;
-    if let Some(name) = &args.choice.event {
-        return event::heatmap(args, name);
-    }
-    let opened = load::open(&args.input, &args.choice, Output::Other, |select| Timeline::new(select.clone()))?;
-    let title = format!("{}{}", visible(&args.input.file), report::notes(&opened.profile));
-    let svg = map::svg(&opened.consumer, clock(&opened, &args.input)?, &title);
-    with_output(&args.input, |out| out.write_all(svg.as_bytes()).map_err(|error| write_failed(&args.input, error)))?;
-    Ok(opened.exit_code(args.input.limits(), opened.consumer.events.len()))
 }
 
 /// Refuses options that only apply to folded stacks. Single samples are selected before names are known and are not

@@ -5,6 +5,7 @@
 use super::talk::Talk;
 use crate::error::Error;
 use crate::profile::{Boot, Profile};
+use crate::select::Cpus;
 
 /// Symbols of an image other than the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +33,17 @@ pub fn form_of_file<F: Copy + Default>(output: Option<&str>, known: &[(&str, F)]
         }
         _ => Ok(F::default()),
     }
+}
+
+/// A CPU, or a range of them: `7`, `0-3`.
+///
+/// # Errors
+/// A message for the user.
+pub fn cpus(text: &str) -> Result<Cpus, String> {
+    let (from, to) = text.split_once('-').unwrap_or((text, text));
+    let number = |text: &str| text.parse::<u32>().ok();
+    let range = number(from).zip(number(to)).filter(|(from, to)| from <= to);
+    range.map(|(from, to)| from..=to).ok_or_else(|| format!("`{text}` is neither a CPU nor a range such as 0-3"))
 }
 
 /// A part of a whole, `1%`, as a number from 0 to 1. Without the `%` nobody could tell 1 % from all of it.

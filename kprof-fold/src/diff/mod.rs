@@ -224,6 +224,13 @@ fn counts(folded: &Folded, subtrees: bool) -> Counts {
     counts
 }
 
+/// Whether the blocks of time of two single runs widen the intervals. They do not if both sides did the same work:
+/// then only the moments of the samples are chance, and these are independent of each other.
+pub fn uses_blocks(old: &[Run], new: &[Run], method: Method) -> bool {
+    let has_blocks = |side: &[Run]| side.iter().any(|run| !run.blocks.is_empty());
+    (old.len(), new.len()) == (1, 1) && !method.is_same_work && (has_blocks(old) || has_blocks(new))
+}
+
 /// Compares the runs of two sides.
 pub fn compare(old: &[Run], new: &[Run], method: Method) -> Diff {
     let samples = |runs: &[Run]| runs.iter().map(|run| run.samples).sum::<u64>();
@@ -242,10 +249,10 @@ pub fn compare(old: &[Run], new: &[Run], method: Method) -> Diff {
         names.into_iter().filter(|name| old.iter().chain(new).any(|run| count(run, name) > 0)).collect();
     let functions: Vec<[Runs; 2]> = compared.iter().map(|name| of_runs(name)).collect();
     // With one run on each side, its blocks of time stand for the runs that it lacks.
+    let has_blocks = uses_blocks(old, new, method);
     let of_blocks = |name: &(Kind, String), side: &[Run], counts: &Runs| match side {
-        [Run { blocks, samples, .. }] if runs == (1, 1) && !blocks.is_empty() => {
-            let part = |block: &(Counts, u64)| whole(&side[0]) * block.1 as f64 / *samples as f64;
-            blocks.iter().map(|block| (block.0.get(name).copied().unwrap_or(0), part(block))).collect()
+        [Run { blocks, .. }] if has_blocks && !blocks.is_empty() => {
+            blocks.iter().map(|(counts, samples)| (counts.get(name).copied().unwrap_or(0), *samples as f64)).collect()
         }
         _ => counts.clone(),
     };

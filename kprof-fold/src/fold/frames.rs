@@ -4,10 +4,11 @@
 //! stored once.
 
 use super::walk::{CLAIMED, RUNNING, Step, marker_name, walk};
+use crate::by_address::ByAddress;
+use crate::resolve::place;
 use crate::stacks::{self, Encoding, Stacks, Traits};
 use crate::symbols::{Symbols, name::clean};
-use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::HashSet;
 
 /// The number of a frame. Two frames with the same name are the same frame.
 pub type FrameId = u32;
@@ -21,33 +22,6 @@ const MAX_RESERVED: usize = 1 << 16;
 
 /// This bit is set in the value of the map if an address has several frames.
 const MANY: u32 = 1 << 31;
-
-/// Hash for addresses: one folded multiplication.
-#[derive(Default)]
-pub struct AddressHasher(u64);
-
-impl Hasher for AddressHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        self.0 ^= crate::stacks::hash(bytes);
-    }
-
-    // The length of a slice.
-    fn write_usize(&mut self, value: usize) {
-        self.write_u64(value as u64);
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        let wide = u128::from(value ^ self.0) * 0x9e37_79b9_7f4a_7c15;
-        self.0 = wide as u64 ^ (wide >> 64) as u64;
-    }
-}
-
-/// A map from addresses.
-pub type ByAddress<V> = HashMap<u64, V, BuildHasherDefault<AddressHasher>>;
 
 /// The names of all frames.
 #[derive(Debug)]
@@ -161,6 +135,9 @@ impl Frames {
         let lacks = |sampled| *lacking.entry(sampled).or_insert_with(|| symbols.lacks_frame(sampled));
         walk(words, user, lacks, |step| match step {
             Step::Address(address) => self.address(address, symbols, ids),
+            Step::Interrupted(address) => {
+                self.address(symbols.interrupted(address), symbols, ids);
+            }
             Step::Marker(marker) => ids.push(self.named(&marker_name(marker))),
             Step::Running => ids.push(self.named(RUNNING)),
         });
@@ -198,11 +175,11 @@ impl Frames {
     fn with_inlined(&mut self, address: u64, symbols: &Symbols) -> u32 {
         let from = self.found.len();
         self.found.push(0);
-        symbols.frames_at(address, |name| {
-            let number = self.named(name);
+        for function in place(symbols, address).functions {
+            let number = self.named(&function.shown(symbols.with_lines));
             self.found.push(number);
             self.found[from] += 1;
-        });
+        }
         from as u32 | MANY
     }
 

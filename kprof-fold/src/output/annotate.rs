@@ -9,16 +9,17 @@
 pub mod code;
 mod source;
 
-use crate::fold::walk::{Step, walk};
 use crate::profile::Profile;
+use crate::resolve::{Frame, Function, Resolver};
 use crate::select::Pattern;
 use crate::stacks::{StackId, Stacks};
 use crate::symbols::Symbols;
 use crate::symbols::elf::Location;
+use crate::symbols::users::plain;
 use crate::timeline::Timeline;
 use kprof_format::fact::Fact;
 use kprof_format::precision::Precision;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// Number of source lines and of instructions shown before and after one with samples.
@@ -83,51 +84,36 @@ pub fn collect(
 ) -> Lines {
     let mut found = Lines::default();
     let mut words = Vec::new();
-    let lacks_frame = |sampled| symbols.lacks_frame(sampled);
-    // Each address is looked up once: the names and lines of its frames, innermost first; `None` without a symbol.
-    let mut frames: HashMap<u64, Option<Named>> = HashMap::new();
+    let mut resolver = Resolver::new(symbols);
     for stack in counts.keys() {
         stacks.words(*stack, &mut words);
-        walk(&words, user, lacks_frame, |step| {
-            if let Step::Address(address) = step {
-                frames.entry(address).or_insert_with(|| named(symbols, address));
-            }
-        });
+        resolver.frames(&words, user, |_| ());
     }
-    let known: BTreeSet<String> = frames.values().flatten().flatten().map(|(name, _)| name.clone()).collect();
+    let known: BTreeSet<String> = resolver.functions().map(|function| function.name.clone()).collect();
     let function = function.among(&known);
     for (stack, samples) in counts {
         stacks.words(stack, &mut words);
         let mut one =
             Sample { samples, innermost: true, is_self: false, lines: BTreeSet::new(), places: BTreeSet::new() };
-        walk(&words, user, lacks_frame, |step| match step {
-            Step::Address(address) => {
-                for (name, line) in frames.get(&address).into_iter().flatten().flatten() {
+        resolver.frames(&words, user, |frame| match frame {
+            Frame::At(address, place) => {
+                for Function { name, location, .. } in place.functions.iter().filter(|_| place.symbol.is_some()) {
                     if function.is(name) {
                         found.functions.insert(name.clone());
-                        found.add(&mut one, address, line.clone());
+                        found.add(&mut one, address, location.clone());
                     }
                     one.innermost = false;
                 }
                 one.innermost = false;
             }
-            Step::Running => one.innermost = false,
-            Step::Marker(_) => {}
+            Frame::Running => one.innermost = false,
+            Frame::Marker(_) | Frame::Nothing => {}
         });
         found.all.self_samples += if one.is_self { samples } else { 0 };
         found.all.total += if one.places.is_empty() { 0 } else { samples };
     }
     found.known = known;
     found
-}
-
-/// The name and line of each frame at an address.
-type Named = Vec<(String, Option<Location>)>;
-
-fn named(symbols: &Symbols, address: u64) -> Option<Named> {
-    let physical = symbols.plain_name(symbols.find(address)?);
-    let frames = symbols.inlined(address).into_iter();
-    Some(frames.map(|frame| (frame.name.unwrap_or_else(|| physical.clone().into_owned()), frame.location)).collect())
 }
 
 /// A stack whose frames are being counted: how many samples have it, and what was already counted for these samples.
@@ -264,7 +250,7 @@ impl Lines {
         let shown =
             |part: u64| if line.samples.total > 0 { format!("{:.2}", self.percent(part)) } else { String::new() };
         let (own, total) = (shown(line.samples.self_samples), shown(line.samples.total));
-        let _ = writeln!(text, "{own:>8} {total:>8}{space} {:x}  {}", line.address, line.text);
+        let _ = writeln!(text, "{own:>8} {total:>8}{space} {:x}  {}", plain(line.address), line.text);
     }
 }
 

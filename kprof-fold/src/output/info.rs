@@ -13,6 +13,7 @@ use crate::output::{lockups, time};
 use crate::overview::{CHECKED, Overview};
 use crate::profile::{Counters, Profile};
 use crate::symbols::name::visible;
+use crate::symbols::users::plain;
 use kprof_format::fact::Fact;
 use kprof_format::point::PointCounter;
 use std::cmp::Reverse;
@@ -42,7 +43,7 @@ pub fn text(
             let _ = writeln!(text, "  {} {}", visible(key), visible(value));
         }
         for (name, address) in &boot.anchors {
-            let _ = writeln!(text, "  anchor {name} at {address:x}");
+            let _ = writeln!(text, "  anchor {name} at {:x}", plain(*address));
         }
         for (what, list) in [("mark", &boot.marks), ("setting", &boot.settings)] {
             for mark in list {

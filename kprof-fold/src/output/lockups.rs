@@ -3,9 +3,8 @@
 //! In: lockups, symbols. Out: text, a JSON document, or folded stacks: `[soft lockup CPU 2];FUNCTION TICKS`. The ticks
 //! are counted by the function that an address is in; ticks without an address are `[not known]`.
 
-use crate::fold::frames::Frames;
 use crate::lockups::{Lockup, Stack};
-use crate::stacks::Traits;
+use crate::resolve::{Frame, Resolver};
 use crate::symbols::name::{clean, visible};
 use crate::symbols::{Symbols, UNKNOWN};
 use serde_json::{Value, json};
@@ -86,9 +85,12 @@ pub fn text(lockups: &[&Lockup], symbols: &Symbols, tsc_hz: Option<f64>) -> Stri
 
 /// The frames of a stack, innermost first.
 fn frames(stack: &Stack, symbols: &Symbols) -> Vec<String> {
-    let (mut frames, mut ids) = (Frames::default(), Vec::new());
-    frames.resolve(&stack.words, Traits::of(&stack.words), false, symbols, &mut ids);
-    ids.iter().map(|id| frames.name(*id).to_owned()).collect()
+    let mut frames = Vec::new();
+    Resolver::new(symbols).frames(&stack.words, false, |frame| match frame {
+        Frame::At(_, place) => frames.extend(place.functions.iter().map(|function| function.shown(symbols.with_lines))),
+        Frame::Marker(_) | Frame::Running | Frame::Nothing => frames.push(frame.name().into_owned()),
+    });
+    frames
 }
 
 fn name_of(task: &[u8]) -> String {

@@ -8,7 +8,6 @@ pub mod export;
 pub mod flamegraph;
 pub mod folded;
 pub mod groups;
-pub mod heatmap;
 pub mod info;
 pub mod latency;
 pub mod lockups;

@@ -4,8 +4,8 @@
 //! digits. A `->` inside a name becomes an arrow sign, because tools that read this form take `->` for inlining and
 //! split the name there.
 
-use crate::fold::frames::AddressHasher;
-use crate::fold::walk::{RUNNING, Step, marker_name, walk};
+use crate::by_address::AddressHasher;
+use crate::resolve::{Frame, Resolver};
 use crate::stacks::{StackId, Stacks};
 use crate::symbols::{Symbols, name::clean, users::plain};
 use crate::timeline::{Event, Timeline};
@@ -43,6 +43,7 @@ pub fn write(
     style: Style,
     out: &mut dyn Write,
 ) -> io::Result<()> {
+    let mut resolver = Resolver::new(symbols);
     let mut words = Vec::new();
     let mut text = String::new();
     // The frames of most samples are those of an earlier one. Their text is kept, up to a limit.
@@ -60,7 +61,7 @@ pub fn write(
         text.clear();
         stacks.words(event.stack, &mut words);
         symbols.users.settle(task, &mut words);
-        frames(&words, symbols, style, &mut text);
+        frames(&words, &mut resolver, style, &mut text);
         out.write_all(text.as_bytes())?;
         // Where tasks have symbols of their own, the same addresses have other names in each task.
         if symbols.users.is_empty() && kept_bytes + text.len() <= MAX_KEPT_BYTES {
@@ -72,18 +73,14 @@ pub fn write(
 }
 
 /// Appends the lines of a stack, and an empty line.
-pub fn frames(words: &[u64], symbols: &Symbols, style: Style, text: &mut String) {
+pub fn frames(words: &[u64], resolver: &mut Resolver<'_>, style: Style, text: &mut String) {
     let mut ended = false;
-    walk(
-        words,
-        style.user,
-        |sampled| symbols.lacks_frame(sampled),
-        |step| {
-            if !ended {
-                ended = !frame(step, symbols, style, text);
-            }
-        },
-    );
+    let symbols = resolver.symbols;
+    resolver.frames(words, style.user, |found| {
+        if !ended {
+            ended = !frame(found, symbols, style, text);
+        }
+    });
     text.push('\n');
 }
 
@@ -100,20 +97,21 @@ pub fn time(tsc: u64, tsc_hz: f64) -> String {
 }
 
 /// Adds the lines of one frame; returns false if the stack ends before it.
-pub(super) fn frame(step: Step, symbols: &Symbols, style: Style, text: &mut String) -> bool {
-    let address = match step {
-        Step::Address(address) => address,
-        Step::Marker(marker) => {
-            text.push_str(&format!("\t{:x} {} ([kernel])\n", marker.encode(), marker_name(marker)));
+fn frame(frame: Frame<'_>, symbols: &Symbols, style: Style, text: &mut String) -> bool {
+    let (address, found) = match frame {
+        Frame::At(address, found) => (address, found),
+        Frame::Marker(marker) => {
+            text.push_str(&format!("\t{:x} {} ([kernel])\n", marker.encode(), frame.name()));
             return true;
         }
-        Step::Running => {
-            text.push_str(&format!("\t{PUBLISHED_LEAF:x} {RUNNING} ([kernel])\n"));
+        Frame::Running => {
+            text.push_str(&format!("\t{PUBLISHED_LEAF:x} {} ([kernel])\n", frame.name()));
             return true;
         }
+        Frame::Nothing => return true,
     };
     let place = format!("[{}]", symbols.image_name(address));
-    let Some(number) = symbols.find(address) else {
+    let Some(number) = found.symbol else {
         if !style.stop_at_unknown {
             text.push_str(&format!("\t{:x} [unknown] ({place})\n", plain(address)));
         }
@@ -129,9 +127,10 @@ pub(super) fn frame(step: Step, symbols: &Symbols, style: Style, text: &mut Stri
     } else if style.offsets {
         text.push_str(&format!("\t{shown:x} [{function}+{offset:#x}] ({place})\n"));
     } else {
-        symbols.frames_at(address, |name| {
-            text.push_str(&format!("\t{shown:x} [{}] ({place})\n", clean(name).replace("->", "\u{2192}")));
-        });
+        for function in &found.functions {
+            let name = function.shown(symbols.with_lines).replace("->", "\u{2192}");
+            text.push_str(&format!("\t{shown:x} [{name}] ({place})\n"));
+        }
     }
     true
 }

@@ -6,15 +6,14 @@
 use super::script::{Style, frames, time};
 use crate::read::consumer::{Consumer, Recorded, Sample};
 use crate::read::escape::unescape;
+use crate::resolve::Resolver;
 use crate::select::Select;
 use crate::stacks::{StackId, Stacks};
 use crate::symbols::Symbols;
 use crate::symbols::name::visible;
-use crate::timeline::Clock;
 use kprof_format::block::Request;
 use kprof_format::event::Arguments;
 use kprof_format::point::PointState;
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// One event.
@@ -72,18 +71,6 @@ impl EventLog {
         self.events.is_empty()
     }
 
-    /// Each event with its seconds since the first one, its weight, and how it was chosen.
-    pub fn weights(&self, tsc_hz: f64) -> Vec<(f64, u64, PointState)> {
-        let mut spans = BTreeMap::<u32, (u64, u64)>::new();
-        for event in &self.events {
-            let span = spans.entry(event.boot as u32).or_insert((event.tsc, event.tsc));
-            *span = (span.0.min(event.tsc), span.1.max(event.tsc));
-        }
-        let clock = Clock::new(&spans, tsc_hz);
-        let seconds = |event: &One| clock.nanos(event.boot as u32, event.tsc) as f64 / 1e9;
-        self.events.iter().map(|event| (seconds(event), event.weight, event.state)).collect()
-    }
-
     /// Writes all events by boot and time. `unit` is that of the weights.
     ///
     /// # Errors
@@ -96,7 +83,8 @@ impl EventLog {
         out: &mut dyn Write,
     ) -> io::Result<()> {
         self.events.sort_by_key(|event| (event.boot, event.tsc, event.cpu));
-        let (mut words, mut text, point) = (Vec::new(), String::new(), visible(&self.point));
+        let (mut resolver, mut words, mut text) = (Resolver::new(symbols), Vec::new(), String::new());
+        let point = visible(&self.point);
         for event in &self.events {
             let (task, at) = (event.task.replace(' ', "_"), time(event.tsc, style.tsc_hz));
             write!(out, "{task} {} {at}: {} {}: {point}:", event.cpu, event.weight, visible(unit))?;
@@ -114,7 +102,7 @@ impl EventLog {
             writeln!(out)?;
             text.clear();
             stacks.words(event.stack, &mut words);
-            frames(&words, symbols, style, &mut text);
+            frames(&words, &mut resolver, style, &mut text);
             out.write_all(text.as_bytes())?;
         }
         out.flush()

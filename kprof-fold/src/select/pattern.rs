@@ -6,9 +6,9 @@
 //! are none either, those that contain it. So `--under fill` never means `refill` where there is a `fill`.
 
 use crate::symbols::name::merge_generics;
-pub use kprof_format::pattern::stars;
+use kprof_format::pattern::{self, without_brackets};
+pub use kprof_format::pattern::{Fit, stars};
 use regex_lite::Regex;
-use std::borrow::Cow;
 
 /// A name, part of a name, a pattern with stars, or a regular expression.
 #[derive(Clone, Debug)]
@@ -24,15 +24,10 @@ enum Form {
     Regex(Regex),
 }
 
-/// How closely a name fits; the closest comes first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fit {
-    /// The whole name.
-    Whole,
-    /// The last components of its path, apart from the types of a generic instance.
-    Path,
-    /// Some part of it.
-    Part,
+impl Form {
+    fn is_plain(&self) -> bool {
+        matches!(self, Self::Plain)
+    }
 }
 
 impl std::str::FromStr for Pattern {
@@ -61,27 +56,21 @@ impl Pattern {
         self.fit(name) == Some(Fit::Whole)
     }
 
-    /// How closely the name of a function fits, if it does.
+    /// How closely the name of a function fits, if it does. Its path ends before the types of a generic instance too.
     pub fn fit(&self, name: &str) -> Option<Fit> {
-        match &self.form {
-            Form::Regex(regex) => regex.is_match(name).then_some(Fit::Whole),
-            Form::Stars => stars(self.text.as_bytes(), name.as_bytes()).then_some(Fit::Whole),
-            Form::Plain if name == self.text => Some(Fit::Whole),
-            Form::Plain => self.fit_within(name),
+        if let Form::Regex(regex) = &self.form {
+            let other = || without_brackets(name).map(|(inside, rest)| format!("{inside}{rest}"));
+            let is_match = regex.is_match(name) || other().is_some_and(|name| regex.is_match(&name));
+            return is_match.then_some(Fit::Whole);
         }
-    }
-
-    fn fit_within(&self, name: &str) -> Option<Fit> {
-        let ends_path = |name: &str| {
-            let path = name.strip_suffix(&self.text[..]);
-            path.is_some_and(|path| path.is_empty() || path.ends_with("::"))
-        };
-        let without_types = if name.ends_with('>') { merge_generics(name).into() } else { Cow::Borrowed(name) };
-        match () {
-            () if self.text.is_empty() => None,
-            () if ends_path(name) || ends_path(&without_types) => Some(Fit::Path),
-            () if name.contains(&self.text) => Some(Fit::Part),
-            () => None,
+        let found = pattern::fit(&self.text, name);
+        match found {
+            None | Some(Fit::Part) if self.form.is_plain() && name.ends_with('>') => {
+                let without_types = pattern::fit(&self.text, &merge_generics(name));
+                let is_path = without_types.is_some_and(|fit| fit < Fit::Part);
+                if is_path { Some(Fit::Path) } else { found }
+            }
+            _ => found,
         }
     }
 

@@ -5,6 +5,7 @@
 
 use super::elf::Elf;
 use super::table::Table;
+use super::users::plain;
 use crate::profile::Boot;
 use kprof_format::fact::Fact;
 
@@ -57,11 +58,16 @@ pub fn anchors(boot: &Boot, table: &Table, slide: u64) -> Result<(), String> {
             Some(_) if places.contains(address) => {}
             None if starts_there() => {}
             Some(place) => {
-                return Err(format!("{name} is at {place:x} in the symbols and at {address:x} in the profile"));
+                return Err(format!(
+                    "{name} is at {:x} in the symbols and at {:x} in the profile",
+                    plain(*place),
+                    plain(*address)
+                ));
             }
             None => {
                 return Err(format!(
-                    "the symbols have no {name}, and nothing begins at {address:x} where the profile has it"
+                    "the symbols have no {name}, and nothing begins at {:x} where the profile has it",
+                    plain(*address)
                 ));
             }
         }

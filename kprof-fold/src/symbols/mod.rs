@@ -285,23 +285,6 @@ impl Symbols {
         self.has_lines() && (self.with_lines || self.inlines != Inlines::None)
     }
 
-    /// Calls `frame` with the name of each frame at an address of the running kernel, innermost first.
-    pub fn frames_at(&self, address: u64, mut frame: impl FnMut(&str)) {
-        let function = match self.find(address) {
-            Some(number) => self.function(number),
-            None => return frame(UNKNOWN),
-        };
-        for Inlined { name, location, .. } in self.inlined(address) {
-            let mark = if name.is_some() { INLINED } else { "" };
-            let name = name.as_deref().map(|name| self.shown(name));
-            let name = name.as_deref().unwrap_or(&function);
-            match location.filter(|_| self.with_lines) {
-                Some(place) => frame(&format!("{name}{mark} {}:{}", short(&place.file), place.line)),
-                None => frame(&format!("{name}{mark}")),
-            }
-        }
-    }
-
     /// The name of the function with this number.
     pub fn function(&self, number: usize) -> Cow<'_, str> {
         let name = self.plain_name(number);
@@ -329,6 +312,13 @@ impl Symbols {
         frames
     }
 
+    /// The address by which an interrupted instruction is looked up: one lower if a function ends right before it. The
+    /// last instruction of that function was `int3` or `hlt`, of which the processor saves the address after it.
+    pub fn interrupted(&self, address: u64) -> u64 {
+        let before = address.saturating_sub(1);
+        if self.find(address).is_none() && self.find(before).is_some() { before } else { address }
+    }
+
     /// Whether at this instruction the frame pointer is still, or again, that of the caller, and the caller's return
     /// address is where a candidate is taken from. This is decided by the image's call frame information, otherwise by
     /// its instructions (of x86_64 only: without that information, other code has no answer). With only a list of
@@ -339,6 +329,7 @@ impl Symbols {
 
     /// As [`lacks_frame`](Self::lacks_frame), or that only the code of the kernel could tell.
     pub fn own_frame(&self, instruction: u64) -> OwnFrame {
+        let instruction = self.interrupted(instruction);
         let own = self.at(instruction);
         let place = instruction.wrapping_sub(own.slide);
         let Some(number) = own.table.find(place) else { return OwnFrame::Present };

@@ -52,7 +52,7 @@ fn a_boot_is_chosen_by_its_number_or_as_the_last_one() {
 #[test]
 fn times_of_boots_with_different_clocks_are_not_shown_together() {
     let folder = tempfile::tempdir().expect("is writable");
-    for words in [&["script"][..], &["html"], &["export", "--to", "firefox"], &["heatmap"]] {
+    for words in [&["script"][..], &["html"], &["export", "--to", "firefox"]] {
         let (code, out, why) = run(folder.path(), &[words, &["-q", "p.txt", "syms"]].concat());
         assert!(code == Some(2) && out.is_empty() && why.contains("choose one boot with --boot"), "{words:?}: {why}");
     }

@@ -30,7 +30,7 @@ fn no_output_holds_a_control_character_and_no_record_is_torn() {
     );
     let broken = format!("# batch cpu={ODD} from=1 to=x\n# image load={ODD}\n");
     let profile = file("profile", &sealed(&format!("{head}{names}{}{broken}", batch(0, &samples))));
-    let commands: [&[&str]; 13] = [
+    let commands: [&[&str]; 12] = [
         &["folded", "--by", "task", &profile, &syms],
         &["flamegraph", "--by", "task", "--title", ODD, &profile, &syms],
         &["report", "--by", "task", &profile, &syms],
@@ -39,7 +39,6 @@ fn no_output_holds_a_control_character_and_no_record_is_torn() {
         &["info", &profile],
         &["export", "--to", "speedscope", &profile, &syms],
         &["export", "--to", "firefox", &profile, &syms],
-        &["heatmap", &profile, &syms],
         &["top", "--once", "--by", "task", &profile, &syms],
         &["doctor", &profile, &syms],
         &["diff", "--by", "task", &profile, &profile, &syms],

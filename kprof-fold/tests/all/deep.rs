@@ -46,12 +46,11 @@ fn the_deepest_stack_that_counts_is_shown_as_a_tree_and_compared() {
 #[test]
 fn every_subcommand_survives_a_deep_stack() {
     let [profile, syms] = files("every", 20_000);
-    let commands: [&[&str]; 9] = [
+    let commands: [&[&str]; 8] = [
         &["folded"],
         &["flamegraph"],
         &["report"],
         &["script"],
-        &["heatmap"],
         &["export", "--to", "speedscope"],
         &["export", "--to", "firefox"],
         &["export", "--to", "perfetto"],

@@ -3,6 +3,7 @@
 use crate::sealed::{batch, names, sealed};
 use kprof_fold::problems::Problems;
 use kprof_fold::profile::Boot;
+use kprof_fold::resolve;
 use kprof_fold::symbols::elf::Inlined;
 use kprof_fold::symbols::{Inlines, Symbols, check};
 use std::collections::BTreeSet;
@@ -52,7 +53,9 @@ fn inlined_frames_stand_inside_their_function_with_file_and_line() {
     let mut seen = BTreeSet::new();
     for address in start..start + size {
         let mut names = Vec::new();
-        symbols.frames_at(address, |name| names.push(name.to_owned()));
+        names.extend(
+            resolve::place(&symbols, address).functions.iter().map(|function| function.shown(symbols.with_lines)),
+        );
         assert!(names.last().expect("has a frame").ends_with("::the_function_around_it"), "{names:?}");
         seen.insert(names.len());
         if let Some(inner) = names.iter().find(|name| name.contains("the_inlined_one")) {
@@ -84,7 +87,8 @@ fn a_slide_moves_all_lookups() {
     let (start, _) = place(&symbols);
     symbols.slide = 0xffff_ffff_8000_0000;
     let mut names = Vec::new();
-    symbols.frames_at(start + symbols.slide, |name| names.push(name.to_owned()));
+    names
+        .extend(resolve::place(&symbols, start + symbols.slide).functions.iter().map(|function| function.shown(false)));
     assert!(names.last().expect("has a frame").ends_with("::the_function_around_it"), "{names:?}");
     assert!(symbols.lacks_frame(start + symbols.slide));
 }

@@ -53,7 +53,7 @@ fn every_subcommand_has_the_exit_codes_for_skipped_lost_and_unbalanced() {
     let good = file("good", profile(start, BALANCED));
     let unbalanced = file("unbalanced", profile(start, UNBALANCED));
     let damaged = file("damaged", format!("{}a 1 zz ffffffff80000001\n", profile(start, BALANCED)));
-    let commands: [&[&str]; 13] = [
+    let commands: [&[&str]; 12] = [
         &["FILE", "SYMS"],
         &["folded", "FILE", "SYMS"],
         &["flamegraph", "FILE", "SYMS"],
@@ -63,7 +63,6 @@ fn every_subcommand_has_the_exit_codes_for_skipped_lost_and_unbalanced() {
         &["lockups", "FILE", "SYMS"],
         &["export", "--to", "speedscope", "FILE", "SYMS"],
         &["export", "--to", "perfetto", "FILE", "SYMS"],
-        &["heatmap", "FILE", "SYMS"],
         &["annotate", "*sampled_function", "FILE", "ELF"],
         &["top", "--once", "FILE", "SYMS"],
         &["diff", "FILE", "FILE", "SYMS"],

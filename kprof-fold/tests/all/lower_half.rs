@@ -3,7 +3,11 @@
 //! half it has its names; user code never has, and symbols of the upper half name none of it.
 
 use crate::sealed::{batch, sealed};
+use flate2::read::GzDecoder;
+use kprof_fold::output::export::pprof::proto::Profile;
 use kprof_format::marker::Marker;
+use prost::Message as _;
+use std::io::Read as _;
 use std::process::Command;
 
 const LOW: &str = "0000000000201000 T kmain\n0000000000202000 T work\n";
@@ -36,7 +40,9 @@ fn run(words: &[&str], text: &str, symbols: &str) -> Vec<String> {
     std::fs::write(&profile, sealed(text)).expect("can be written");
     std::fs::write(&list, symbols).expect("can be written");
     let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
-    let done = fold.args(words).arg("-q").args([&profile, &list]).output().expect("runs");
+    let files = if words[0] == "info" { vec![&profile] } else { vec![&profile, &list] };
+    let quiet = if words[0] == "info" { None } else { Some("-q") };
+    let done = fold.args(words).args(quiet).args(files).output().expect("runs");
     let (text, said) = (String::from_utf8(done.stdout), String::from_utf8_lossy(&done.stderr).into_owned());
     assert!(words[0] == "doctor" || done.status.success(), "{said}");
     text.expect("names are text").lines().map(str::to_owned).collect()
@@ -77,4 +83,24 @@ fn a_boot_in_the_upper_half_after_one_in_the_lower_half_has_its_own_kernel_code(
         batch(0, samples)
     );
     assert_eq!(run(&["folded"], &both, LOW), ["kmain;work 1"]);
+}
+
+#[test]
+fn addresses_are_shown_as_they_were_in_the_kernel() {
+    let text = PLAIN_HEAD.to_owned() + &plain();
+    for verb in [&["info"][..], &["info", "--format", "json"], &["script"], &["html", "-o", "-"]] {
+        let shown = run(verb, &text, LOW).join("\n");
+        assert!(!shown.contains("80000000002"), "{verb:?}: {shown}");
+    }
+    assert!(run(&["info"], &text, LOW).iter().any(|line| line.ends_with("text 201000-203000")));
+    let folder = tempfile::tempdir().expect("there is a folder for temporary files");
+    let file = folder.path().join("profile.pb.gz");
+    run(&["export", "--to", "pprof", "-o", file.to_str().expect("is text")], &text, LOW);
+    let mut bytes = Vec::new();
+    let mut gzip = GzDecoder::new(std::fs::File::open(&file).expect("was written"));
+    gzip.read_to_end(&mut bytes).expect("is gzip");
+    let profile = Profile::decode(&bytes[..]).expect("is a profile");
+    let addresses: Vec<u64> = profile.location.iter().map(|location| location.address).collect();
+    assert!(addresses.contains(&0x20_2010) && addresses.iter().all(|address| address >> 63 == 0), "{addresses:x?}");
+    assert_eq!((profile.mapping[0].memory_start, profile.mapping[0].memory_limit), (0x20_1000, 0x20_3000));
 }

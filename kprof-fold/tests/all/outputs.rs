@@ -16,7 +16,7 @@ struct Inputs {
     folder: PathBuf,
 }
 
-const COMMANDS: [&[&str]; 20] = [
+const COMMANDS: [&[&str]; 19] = [
     &["FILE", "SYMS"],
     &["folded", "FILE", "SYMS"],
     &["flamegraph", "FILE", "SYMS"],
@@ -31,7 +31,6 @@ const COMMANDS: [&[&str]; 20] = [
     &["export", "--to", "perfetto", "FILE", "SYMS"],
     &["export", "--to", "firefox", "FILE", "SYMS"],
     &["export", "--to", "pprof", "FILE", "SYMS"],
-    &["heatmap", "FILE", "SYMS"],
     &["annotate", "*sampled_function", "FILE", "ELF"],
     &["top", "--once", "FILE", "SYMS"],
     &["doctor", "FILE", "SYMS"],

@@ -52,7 +52,14 @@ fn contexts_are_chosen_by_their_plain_names() {
     assert_eq!(out("task", &["--task", "work*"]), [copy, push].concat());
     let both = out("task", &["--task", "init", "--task", "work 2"]);
     assert_eq!(both, [copy, "kmain;list::push::<u8> 1\n"].concat());
-    assert_eq!(out("task", &["--task", "wor"]), "");
+    let (profile, syms) = (file("no-task.profile", &profile()), file("no-task.syms", SYMS));
+    let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+    let done = fold.args(["--task", "wor", &profile, &syms]).output().expect("kprof-fold runs");
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(
+        done.status.code() == Some(2) && said.contains("no sample is of such a task; did you mean `work 1`"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -269,7 +269,6 @@ fn a_probe_is_shown_and_found_by_the_name_of_its_function_also_in_a_moved_kernel
             (&["latency", &profile, "--syms", &kernel, "-o", "-"], "probe.kernel::fs::read: 2 hits, 3000 ns"),
             (&["script", "--event", "probe.fs::read", &profile, &kernel], "1500 ns: probe.kernel::fs::read:"),
             (&["report", "--event", "probe.fs::read", &profile, &kernel], "probe.kernel::fs::read"),
-            (&["heatmap", "--event", "probe.fs::read", &profile, &kernel], "probe.kernel::fs::read"),
             (&["flamegraph", "--event", "probe.fs::read", &profile, &kernel], "3000 ns of probe.kernel::fs::read"),
             (
                 &["export", "--to", "speedscope", "--event", "probe.fs::read", &profile, &kernel],

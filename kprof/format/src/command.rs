@@ -7,99 +7,18 @@ mod argument;
 mod probe;
 
 use crate::point::{PointState, Points};
-use crate::table::table;
+use crate::settings::Setting;
+pub use crate::settings::{MAX_DEPTH, MAX_HZ, MAX_HZ_BY_FORCE, MAX_LOCKUP_MS, Mode};
 use crate::text::{EVENT_PREFIX, decimal};
+pub use crate::verb::{BadCommand, Verb};
 pub use argument::{ArgumentType, ArgumentTypes, Condition, EXPECTED_CONDITION, MAX_CONDITIONS};
 use core::fmt;
 pub use probe::{ProbePlaces, Removed};
 
-/// Rates above this need `force`.
-pub const MAX_HZ: u32 = 20_000;
-/// The highest rate, also with `force`.
-pub const MAX_HZ_BY_FORCE: u32 = 100_000;
-/// The greatest `depth` in frames. A sample with this many frames still fits in a record.
-pub const MAX_DEPTH: u16 = 250;
 /// A longer `wait` is shortened to this many milliseconds.
 pub const MAX_WAIT_MS: u64 = 60_000;
-/// The longest time of `lockup` in milliseconds.
-pub const MAX_LOCKUP_MS: u32 = 3_600_000;
 /// Bytes of the longest name of a mark.
 pub const MAX_NAME: usize = 1024;
-
-table! {
-    /// The first word of a command.
-    pub enum Verb {
-        /// Claims the streams, or gives the claim up.
-        Protocol = "protocol",
-        /// Begins or ends reading copies of the streams, beside the reader that has claimed them.
-        Copy = "copy",
-        /// Begins a lease: what this control file sets from here on is undone when the file is closed.
-        Lease = "lease",
-        /// Starts sampling.
-        Start = "start",
-        /// Stops sampling.
-        Stop = "stop",
-        /// Sets the rate.
-        Hz = "hz",
-        /// Chooses random or fixed intervals between ticks.
-        Interval = "interval",
-        /// Sets the seed of the random intervals.
-        Seed = "seed",
-        /// Adds to what is recorded besides kernel samples.
-        Include = "include",
-        /// Removes from what is recorded besides kernel samples.
-        Exclude = "exclude",
-        /// Sets whether the rate is lowered when sampling costs too much or ticks coalesce.
-        Backoff = "backoff",
-        /// Sets the most frames of a sample.
-        Depth = "depth",
-        /// Chooses the CPUs that are sampled.
-        Cpus = "cpus",
-        /// Chooses what happens when a ring is full.
-        Mode = "mode",
-        /// Sets after which time a CPU that is locked up is reported.
-        Lockup = "lockup",
-        /// Stops the flight recorder, which keeps its samples.
-        Freeze = "freeze",
-        /// Lets a frozen flight recorder continue.
-        Thaw = "thaw",
-        /// Writes a mark into the meta stream.
-        Mark = "mark",
-        /// Writes the counts of events by task into the meta stream now, instead of at the end of the second.
-        Flush = "flush",
-        /// Sets what becomes of the hits of points.
-        Event = "event",
-        /// Puts a probe on a function of the kernel.
-        Probe = "probe",
-        /// Removes probes.
-        Unprobe = "unprobe",
-        /// Acknowledges records that were read.
-        Ack = "ack",
-        /// Waits for records.
-        Wait = "wait",
-    }
-}
-
-/// What happens when a ring is full.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Mode {
-    /// The new record is lost, and counted.
-    #[default]
-    Drop = 0,
-    /// The oldest records are overwritten, and counted: the flight recorder.
-    Overwrite = 1,
-}
-
-impl Mode {
-    /// The name of the mode in ctl and in the data.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Drop => "drop",
-            Self::Overwrite => "overwrite",
-        }
-    }
-}
 
 /// One of the streams of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,15 +42,6 @@ impl fmt::Display for StreamName {
     }
 }
 
-/// Samples that are recorded only when asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
-    /// Of the idle task.
-    Idle,
-    /// Of user code.
-    User,
-}
-
 /// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
@@ -145,24 +55,10 @@ pub enum Command<'a> {
     Start,
     /// `stop`, or `0`
     Stop,
-    /// `hz N`, with `force` above [`MAX_HZ`]
-    Hz(u32),
-    /// `interval random` or `interval fixed`
-    RandomInterval(bool),
-    /// `seed N`
-    Seed(u64),
-    /// `include WHO` or `exclude WHO`
-    Include(bool, Who),
-    /// `backoff on` or `backoff off`
-    Backoff(bool),
-    /// `depth N`
-    Depth(u16),
+    /// Sets a setting: `hz N`, `include idle`, ...
+    Set(Setting),
     /// `cpus LIST` or `cpus all`
     Cpus(CpuList<'a>),
-    /// `mode drop` or `mode overwrite`
-    Mode(Mode),
-    /// `lockup MS` or `lockup off` (0)
-    Lockup(u32),
     /// `freeze`
     Freeze,
     /// `thaw`
@@ -199,15 +95,6 @@ impl CpuList<'_> {
     }
 }
 
-/// Why a line is not a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BadCommand {
-    /// Not a command of this version.
-    Unknown,
-    /// A value is missing, is not of the right kind, or is out of its range: what was expected.
-    Value(&'static str),
-}
-
 impl fmt::Display for Command<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = self.verb();
@@ -215,17 +102,8 @@ impl fmt::Display for Command<'_> {
         match *self {
             Self::Lease | Self::Start | Self::Stop | Self::Freeze | Self::Thaw | Self::Flush => write!(f, "{verb}"),
             Self::Protocol(yes) | Self::Copy(yes) => word(f, if yes { "1" } else { "0" }),
-            Self::Hz(hz) => write!(f, "{verb} {hz}{}", if hz > MAX_HZ { " force" } else { "" }),
-            Self::RandomInterval(random) => word(f, if random { "random" } else { "fixed" }),
-            Self::Seed(seed) => write!(f, "{verb} {seed}"),
-            Self::Include(_, Who::Idle) => word(f, "idle"),
-            Self::Include(_, Who::User) => word(f, "user"),
-            Self::Backoff(on) => word(f, if on { "on" } else { "off" }),
-            Self::Depth(depth) => write!(f, "{verb} {depth}"),
+            Self::Set(setting) => setting.fmt(f),
             Self::Cpus(CpuList(list)) => word(f, list),
-            Self::Mode(mode) => word(f, mode.name()),
-            Self::Lockup(0) => word(f, "off"),
-            Self::Lockup(ms) => write!(f, "{verb} {ms}"),
             Self::Mark(name) => word(f, name),
             Self::Ack(StreamName::Cpu(cpu), position) => write!(f, "{verb} {cpu} {position}"),
             Self::Ack(StreamName::Event(cpu), position) => write!(f, "{verb} {EVENT_PREFIX}{cpu} {position}"),
@@ -247,16 +125,8 @@ impl<'a> Command<'a> {
             Self::Lease => Verb::Lease,
             Self::Start => Verb::Start,
             Self::Stop => Verb::Stop,
-            Self::Hz(_) => Verb::Hz,
-            Self::RandomInterval(_) => Verb::Interval,
-            Self::Seed(_) => Verb::Seed,
-            Self::Include(true, _) => Verb::Include,
-            Self::Include(false, _) => Verb::Exclude,
-            Self::Backoff(_) => Verb::Backoff,
-            Self::Depth(_) => Verb::Depth,
+            Self::Set(setting) => setting.verb(),
             Self::Cpus(_) => Verb::Cpus,
-            Self::Mode(_) => Verb::Mode,
-            Self::Lockup(_) => Verb::Lockup,
             Self::Freeze => Verb::Freeze,
             Self::Thaw => Verb::Thaw,
             Self::Mark(_) => Verb::Mark,
@@ -276,8 +146,9 @@ impl<'a> Command<'a> {
     ///
     /// ```
     /// use kprof_format::command::{BadCommand, Command};
+    /// use kprof_format::settings::Setting;
     /// let command = Command::parse(b"hz 50000 force").unwrap();
-    /// assert_eq!(command, Command::Hz(50_000));
+    /// assert_eq!(command, Command::Set(Setting::Hz(50_000)));
     /// assert_eq!(command.to_string(), "hz 50000 force");
     /// assert_eq!(Command::parse(b"protocol 2"), Err(BadCommand::Value("protocol 0 or 1")));
     /// ```
@@ -297,6 +168,9 @@ impl<'a> Command<'a> {
             _ if rest == no => Ok(false),
             _ => Err(BadCommand::Value(expected)),
         };
+        if let Some(setting) = Setting::parse(verb, rest) {
+            return setting.map(Self::Set);
+        }
         match verb {
             Verb::Start => without_arguments(Self::Start),
             Verb::Stop => without_arguments(Self::Stop),
@@ -306,31 +180,10 @@ impl<'a> Command<'a> {
             Verb::Flush => without_arguments(Self::Flush),
             Verb::Protocol => one_of("1", "0", "protocol 0 or 1").map(Self::Protocol),
             Verb::Copy => one_of("1", "0", "copy 0 or 1").map(Self::Copy),
-            Verb::Hz => hz(rest),
-            Verb::Interval => one_of("random", "fixed", "interval random or fixed").map(Self::RandomInterval),
-            Verb::Seed => decimal(rest).map(Self::Seed).ok_or(BadCommand::Value("seed 0 to 2^64-1")),
-            Verb::Include | Verb::Exclude => {
-                let is_idle = one_of("idle", "user", "idle or user")?;
-                Ok(Self::Include(verb == Verb::Include, if is_idle { Who::Idle } else { Who::User }))
-            }
-            Verb::Backoff => one_of("on", "off", "backoff on or off").map(Self::Backoff),
-            Verb::Depth => match decimal(rest) {
-                Some(depth) if (1..=MAX_DEPTH).contains(&depth) => Ok(Self::Depth(depth)),
-                _ => wrong("depth 1 to 250"),
-            },
             Verb::Cpus if rest == "all" || rest.split(',').all(|number| decimal::<usize>(number).is_some()) => {
                 Ok(Self::Cpus(CpuList(rest)))
             }
             Verb::Cpus => wrong("cpus all, or numbers with commas"),
-            Verb::Mode => match one_of("drop", "overwrite", "mode drop or overwrite")? {
-                true => Ok(Self::Mode(Mode::Drop)),
-                false => Ok(Self::Mode(Mode::Overwrite)),
-            },
-            Verb::Lockup if rest == "off" => Ok(Self::Lockup(0)),
-            Verb::Lockup => match decimal(rest) {
-                Some(ms) if (1..=MAX_LOCKUP_MS).contains(&ms) => Ok(Self::Lockup(ms)),
-                _ => wrong("lockup off, or lockup 1 to 3600000 milliseconds"),
-            },
             Verb::Mark if !rest.is_empty() && rest.len() <= MAX_NAME => Ok(Self::Mark(rest)),
             Verb::Mark => wrong("mark NAME, 1 to 1024 bytes"),
             Verb::Event => {
@@ -347,18 +200,17 @@ impl<'a> Command<'a> {
             Verb::Wait => decimal(rest)
                 .map(|ms: u64| Self::WaitMs(ms.min(MAX_WAIT_MS)))
                 .ok_or(BadCommand::Value("wait MILLISECONDS")),
+            // A verb of a setting, which `Setting::parse` knows.
+            Verb::Hz
+            | Verb::Interval
+            | Verb::Seed
+            | Verb::Include
+            | Verb::Exclude
+            | Verb::Backoff
+            | Verb::Depth
+            | Verb::Mode
+            | Verb::Lockup => Err(BadCommand::Unknown),
         }
-    }
-}
-
-fn hz(rest: &str) -> Result<Command<'static>, BadCommand> {
-    let (number, most) = match rest.strip_suffix(" force") {
-        Some(number) => (number.trim_end(), MAX_HZ_BY_FORCE),
-        None => (rest, MAX_HZ),
-    };
-    match decimal(number) {
-        Some(hz) if (1..=most).contains(&hz) => Ok(Command::Hz(hz)),
-        _ => Err(BadCommand::Value("hz 1 to 20000, or up to 100000 with `force` after it")),
     }
 }
 

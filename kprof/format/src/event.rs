@@ -1,12 +1,7 @@
 //! Records of single hits of a point: their words in an event ring, and their lines in the text form.
 //!
 //! ```text
-//! word 0, 1  as every record: magic, kind 3, length; position
-//! word 2     id of the point | number of arguments << 32
-//! word 3, 4  TSC, task id
-//! word 5     weight
-//! word 6     the state of the point: how the hit was chosen for a record ([`PointState::encode`])
-//! word 7 ... the arguments, at most six; then return addresses and markers, innermost first
+//! [`EventHeader`], then the arguments, at most six, then return addresses and markers, innermost first
 //!
 //! !<point> <task> <cpu> <tsc> <weight> <arguments or -> <address> <address> ...
 //! !null.write dd 1 5fd0a2c1 4096 - ffffffff80203c4d ffffffff80241000
@@ -18,7 +13,7 @@
 
 use crate::line::Name;
 use crate::point::PointState;
-use crate::record::EVENT_HEADER_WORDS;
+use crate::record::EventHeader;
 use crate::text::{Hex, decimal, parse_hex};
 use core::fmt::{self, Display, Formatter};
 
@@ -68,7 +63,7 @@ impl Arguments {
 }
 
 impl Event {
-    /// Word 2 of the record of a point with this id.
+    /// The word [`EventHeader::point`] of the record of a point with this id.
     #[inline(always)]
     pub fn point_word(point: u64, arguments: &[u64]) -> u64 {
         point & 0xffff_ffff | (arguments.len() as u64) << 32
@@ -76,12 +71,13 @@ impl Event {
 
     /// What the words of a record say, and the index of its first address. `None` if they are not those of an event.
     pub fn of(word: impl Fn(usize) -> u64, words: usize) -> Option<(Self, usize)> {
-        let (point, count) = (word(2) & 0xffff_ffff, usize::try_from(word(2) >> 32).ok()?);
-        let stack = EVENT_HEADER_WORDS.checked_add(count).filter(|stack| count <= MAX_ARGUMENTS && *stack < words)?;
+        let EventHeader { position: _, point, tsc, task, weight, state } = EventHeader::read(&word);
+        let (point, count) = (point & 0xffff_ffff, usize::try_from(point >> 32).ok()?);
+        let stack = EventHeader::WORDS.checked_add(count).filter(|stack| count <= MAX_ARGUMENTS && *stack < words)?;
         let mut arguments = Arguments { count, ..Arguments::default() };
-        arguments.values.iter_mut().take(count).zip(EVENT_HEADER_WORDS..).for_each(|(value, at)| *value = word(at));
-        let state = PointState::decode(word(6)).filter(|state| state.records())?;
-        Some((Self { point, tsc: word(3), task: word(4), weight: word(5), state, arguments }, stack))
+        arguments.values.iter_mut().take(count).zip(EventHeader::WORDS..).for_each(|(value, at)| *value = word(at));
+        let state = PointState::decode(state).filter(|state| state.records())?;
+        Some((Self { point, tsc, task, weight, state, arguments }, stack))
     }
 }
 
@@ -201,18 +197,22 @@ mod tests {
             (PointState::Every(10), &[7]),
             (PointState::ByWeight(9), &[1, 2, 3, 4, 5, 6]),
         ] {
-            let head = [0, 64, Event::point_word(3, arguments), 0x1f, 8, 4096, state.encode()];
-            let words: std::vec::Vec<u64> = head.iter().chain(arguments).copied().chain([0xa0, 0xa1]).collect();
+            let point = Event::point_word(3, arguments);
+            let head = EventHeader { position: 64, point, tsc: 0x1f, task: 8, weight: 4096, state: state.encode() };
+            let words: std::vec::Vec<u64> = head.words().iter().chain(arguments).copied().chain([0xa0, 0xa1]).collect();
             let (found, stack) = event(&words).unwrap();
             let expected =
                 Event { point: 3, tsc: 0x1f, task: 8, weight: 4096, state, arguments: Arguments::of(arguments) };
             assert_eq!((found, &words[stack..]), (expected, &[0xa0, 0xa1][..]));
             assert_eq!(event(&words[..stack]), None, "no address");
         }
-        let seven = [0, 0, 7 << 32, 0, 0, 0, PointState::Record.encode(), 1, 2, 3, 4, 5, 6, 7, 8];
-        assert_eq!(event(&seven), None, "seven arguments");
+        let record = |point, state: PointState, rest: &[u64]| {
+            let head = EventHeader { position: 0, point, tsc: 0, task: 0, weight: 0, state: state.encode() };
+            [&head.words()[..], rest].concat()
+        };
+        assert_eq!(event(&record(7 << 32, PointState::Record, &[1, 2, 3, 4, 5, 6, 7, 8])), None, "seven arguments");
         for state in [PointState::Off, PointState::Count] {
-            assert_eq!(event(&[0, 0, 3, 0, 0, 0, state.encode(), 1]), None, "{state} records nothing");
+            assert_eq!(event(&record(3, state, &[1])), None, "{state} records nothing");
         }
     }
 

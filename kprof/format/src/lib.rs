@@ -39,6 +39,8 @@ pub mod probe;
 pub mod record;
 pub mod samples;
 pub mod serial;
+pub mod settings;
 mod table;
 pub mod text;
+pub mod verb;
 pub mod waiting;

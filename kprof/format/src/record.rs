@@ -3,12 +3,15 @@
 //! ```text
 //! word 0   0x6b70726f ("kpro") << 32 | version << 24 | kind << 16 | length in words, this word included
 //! word 1   position: where this record begins in its stream, in words since boot
-//! word 2   tick number of the CPU (0 in the meta stream)
-//! word 3   TSC
-//! sample:  word 4 task id, word 5 first address, then callers and markers, innermost first
-//! event:   word 2 the point, word 4 task id, word 5 weight ...: [`crate::event`]
-//! others:  words 4, 5, 6 three values, word 7 length of the text in bytes, then the text, zero padded to words
+//! then     the other words of its header: SampleHeader, EventHeader or MetaHeader, in the order of their fields
+//! then     sample: callers and markers, innermost first
+//!          event: arguments, then addresses and markers, innermost first: [`crate::event`]
+//!          meta: the text, zero padded to words
 //! ```
+//!
+//! Kernel, daemon and tests agree on the words of a header because each header is one type: its fields are its words,
+//! in order. A writer must give every field, so the compiler finds the writers of a header that gets one more word; a
+//! reader asks for a field by its name. No other file has the index of a word.
 //!
 //! In: words. Out: a header, or the reason why the word is not one. Runs in: any, NMI included. Never trusts a length.
 
@@ -21,14 +24,149 @@ pub const REDOX_MAGIC: u64 = 0xfedf_ac00;
 pub const MAGIC: u32 = 0x6b70_726f;
 /// The version of the layout written by this crate.
 pub const VERSION: u8 = 1;
-/// Words before the first address of a sample.
-pub const SAMPLE_HEADER_WORDS: usize = 5;
-/// Words before the arguments of an event.
-pub const EVENT_HEADER_WORDS: usize = 7;
-/// Words before the text of any other record.
-pub const META_HEADER_WORDS: usize = 8;
 /// The greatest length of a record in words.
 pub const MAX_WORDS: usize = 1024;
+/// The index of a record's position among its words, whatever the kind of the record is.
+pub const POSITION: usize = 1;
+
+/// The words with which each record of a kind begins: word 0, then the fields.
+macro_rules! headers {
+    ($($(#[$doc:meta])* pub struct $type:ident { $($(#[$each:meta])* $field:ident,)* })*) => {$(
+        $(#[$doc])*
+        ///
+        /// The fields are the words after word 0, in this order.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $type<T = u64> { $($(#[$each])* pub $field: T,)* }
+
+        impl $type {
+            /// The number of words, word 0 included.
+            pub const WORDS: usize = [0 $(, Self::AT.$field)*].len();
+
+            /// The index of each word in the record.
+            pub const AT: $type<usize> = {
+                let mut last = 0;
+                $(last += 1; let $field = last;)*
+                let _ = last;
+                $type { $($field),* }
+            };
+
+            /// The words. Word 0 is 0: it is known when the record is complete, and written last.
+            #[inline(always)]
+            pub const fn words(self) -> [u64; Self::WORDS] {
+                [0 $(, self.$field)*]
+            }
+
+            /// The places of these words, for a writer that has each word at another time. A writer that takes the
+            /// fields apart without `..` cannot miss one.
+            #[inline(always)]
+            pub const fn places<T>(words: &[T; Self::WORDS]) -> $type<&T> {
+                let [_ $(, $field)*] = words;
+                $type { $($field),* }
+            }
+
+            /// Reads the words of a record, given each word by its index.
+            #[inline(always)]
+            pub fn read(word: impl Fn(usize) -> u64) -> Self {
+                $type { $($field: word(Self::AT.$field)),* }
+            }
+
+            /// All words of a whole record: `first`, these, and `after`.
+            fn whole(self, first: u64, after: &[u64]) -> impl Iterator<Item = u64> {
+                core::iter::once(first).chain(self.words().into_iter().skip(1)).chain(after.iter().copied())
+            }
+        }
+    )*};
+}
+
+headers! {
+    /// The header of a sample, up to its first address. Callers and markers follow.
+    pub struct SampleHeader {
+        /// Where the record begins in its stream, in words since boot.
+        position,
+        /// The number of the tick among those of the CPU.
+        tick,
+        /// When the sample was taken, in TSC ticks.
+        tsc,
+        /// The task id.
+        task,
+        /// The interrupted instruction.
+        address,
+    }
+
+    /// The header of a recorded hit. Its arguments follow, then at least one address.
+    pub struct EventHeader {
+        /// Where the record begins in its stream, in words since boot.
+        position,
+        /// The id of the point, and the number of arguments in bits 32 and up.
+        point,
+        /// When the point was hit, in TSC ticks.
+        tsc,
+        /// The task id.
+        task,
+        /// The weight of the hit.
+        weight,
+        /// The state of the point, which says how the hit was chosen: [`crate::point::PointState::encode`].
+        state,
+    }
+
+    /// The header of a record of the meta stream. Its text follows.
+    pub struct MetaHeader {
+        /// Where the record begins in its stream, in words since boot.
+        position,
+        /// Always 0.
+        tick,
+        /// When the record was written, in TSC ticks.
+        tsc,
+        /// The first value; [`Kind`] says what it means.
+        first,
+        /// The second value.
+        second,
+        /// The third value.
+        third,
+        /// The length of the text in bytes.
+        text_bytes,
+    }
+
+    /// The header of a record in the format of Redox's own profiler. The callers follow.
+    pub struct RawHeader {
+        /// The interrupted instruction.
+        address,
+        /// When the sample was taken, in TSC ticks.
+        tsc,
+        /// The task id.
+        task,
+    }
+}
+
+/// Whole records, as a reader gets them.
+macro_rules! framed {
+    ($($type:ident)*) => {$(
+        const _: () = assert!($type::AT.position == POSITION, "the position has the same index in every record");
+
+        impl $type {
+            /// All words of a record: these, then `after`.
+            pub fn record(self, kind: Kind, after: &[u64]) -> impl Iterator<Item = u64> {
+                self.whole(Header { kind, words: (Self::WORDS + after.len()) as u16 }.encode(), after)
+            }
+        }
+    )*};
+}
+
+framed!(SampleHeader EventHeader MetaHeader);
+
+impl RawHeader {
+    /// All words of a record: these, then `callers`.
+    pub fn record(self, callers: &[u64]) -> impl Iterator<Item = u64> {
+        self.whole(REDOX_MAGIC | (Self::WORDS + callers.len()) as u64, callers)
+    }
+}
+
+impl MetaHeader {
+    /// The three values.
+    pub const fn values(self) -> [u64; 3] {
+        [self.first, self.second, self.third]
+    }
+}
 
 /// An enum of numbered kinds, with the list of all of them.
 macro_rules! kinds {
@@ -123,6 +261,24 @@ impl Kind {
         }
         Self::ALL.into_iter().find(|known| *known as u8 == number)
     }
+
+    /// Whether records of this kind are those of the meta stream: with a [`MetaHeader`] and a text.
+    #[inline]
+    pub const fn is_meta(self) -> bool {
+        self as u8 >= Self::TaskName as u8
+    }
+
+    /// The least number of words of a record of this kind.
+    #[inline]
+    const fn least_words(self) -> usize {
+        if self.is_meta() {
+            MetaHeader::WORDS
+        } else if self as u8 == Self::Event as u8 {
+            EventHeader::WORDS + 1
+        } else {
+            SampleHeader::WORDS
+        }
+    }
 }
 
 /// The decoded and checked first word of a record.
@@ -168,22 +324,7 @@ impl Header {
             return Err(BadHeader::Version(version));
         }
         let Some(kind) = Kind::of(kind) else { return Err(BadHeader::Kind { kind, words }) };
-        let least = match kind {
-            Kind::Sample | Kind::SnapshotSample => SAMPLE_HEADER_WORDS + 1,
-            Kind::Event => EVENT_HEADER_WORDS + 1,
-            Kind::TaskName
-            | Kind::Image
-            | Kind::Mark
-            | Kind::Setting
-            | Kind::Events
-            | Kind::PointAccount
-            | Kind::Point
-            | Kind::TaskTimes
-            | Kind::PointValues
-            | Kind::Lockup
-            | Kind::LockupStack => META_HEADER_WORDS,
-        };
-        if (words as usize) < least || words as usize > MAX_WORDS {
+        if (words as usize) < kind.least_words() || words as usize > MAX_WORDS {
             return Err(BadHeader::Length(words));
         }
         Ok(Self { kind, words })
@@ -205,6 +346,32 @@ mod tests {
         for kind in Kind::ALL {
             let header = Header { kind, words: 9 };
             assert_eq!(Header::decode(header.encode()), Ok(header));
+        }
+    }
+
+    #[test]
+    fn each_header_reads_the_words_that_it_has_written() {
+        let sample = SampleHeader { position: 1, tick: 2, tsc: 3, task: 4, address: 5 };
+        assert_eq!(SampleHeader::places(&sample.words()).task, &4);
+        assert_eq!(SampleHeader::read(|at| sample.words()[at]), sample);
+        let event = EventHeader { position: 1, point: 2, tsc: 3, task: 4, weight: 5, state: 6 };
+        assert_eq!(EventHeader::read(|at| event.words()[at]), event);
+        let meta = MetaHeader { position: 1, tick: 2, tsc: 3, first: 4, second: 5, third: 6, text_bytes: 7 };
+        assert_eq!(MetaHeader::read(|at| meta.words()[at]), meta);
+        let raw = RawHeader { address: 1, tsc: 2, task: 3 };
+        assert!(raw.record(&[4]).eq([0xfedf_ac05, 1, 2, 3, 4]));
+    }
+
+    #[test]
+    fn no_record_is_shorter_than_its_header() {
+        for kind in Kind::ALL {
+            let decode = |words| Header::decode(Header { kind, words }.encode());
+            let least = match kind {
+                Kind::Sample | Kind::SnapshotSample => SampleHeader::WORDS,
+                Kind::Event => EventHeader::WORDS + 1,
+                _ => MetaHeader::WORDS,
+            } as u16;
+            assert_eq!((decode(least - 1), decode(least).is_ok()), (Err(BadHeader::Length(least - 1)), true));
         }
     }
 

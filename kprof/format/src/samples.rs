@@ -36,10 +36,10 @@ mod writer;
 pub use reader::Reader;
 pub use writer::{MAX_SAMPLE_BYTES, Writer};
 
-use super::record::{MAX_WORDS, SAMPLE_HEADER_WORDS};
+use super::record::{MAX_WORDS, SampleHeader};
 
-/// The greatest stack in words.
-pub const MAX_STACK_WORDS: usize = MAX_WORDS - SAMPLE_HEADER_WORDS;
+/// The greatest stack in words, the first address included.
+pub const MAX_STACK_WORDS: usize = MAX_WORDS - SampleHeader::WORDS + 1;
 /// The greatest number of bytes of a varint.
 pub const MAX_VARINT_BYTES: usize = 10;
 /// The value of `v / 2` that says that the word itself follows, as 8 bytes.

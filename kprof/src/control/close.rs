@@ -7,7 +7,7 @@
 use super::OpenControl;
 use crate::errors::StateError;
 use crate::state::Shared;
-use crate::state::choices::Key;
+use crate::state::choices::Keys;
 use crate::state::settings::State;
 use crate::state::transition::Writer;
 use core::sync::atomic::Ordering;
@@ -35,7 +35,7 @@ pub(crate) fn undo_expired_lease(shared: &Shared, writer: &Writer<'_>) -> Result
     let (choices, target) = layers.in_force();
     let change = writer.prepare(&choices, target, false)?;
     let before = change.before;
-    if keys.contains(Key::CPUS) {
+    if keys.contains(Keys::CPUS) {
         for sampler in shared.slots().iter().map(|slot| &slot.sampler) {
             sampler.enabled.store(sampler.enabled_base.load(Ordering::Relaxed), Ordering::Relaxed);
         }
@@ -48,7 +48,7 @@ pub(crate) fn undo_expired_lease(shared: &Shared, writer: &Writer<'_>) -> Result
     }
     let committed = change.commit(&choices, target, false);
     // The streams are free again, so that a full meta ring can take these records.
-    if keys.contains(Key::CPUS) {
+    if keys.contains(Keys::CPUS) {
         shared.note_cpus();
     }
     shared.extension().end_lease();

@@ -21,7 +21,7 @@ use crate::format::fact::Fact;
 use crate::kernel::ControlDone;
 use crate::patience::Patience;
 use crate::state::Shared;
-use crate::state::choices::Key;
+use crate::state::choices::Keys;
 use crate::state::owner::{ClaimId, MAX_CLAIM};
 use crate::state::settings::State;
 use crate::state::transition::WRITER_WAIT_US;
@@ -94,7 +94,7 @@ pub(crate) fn change_state(shared: &Shared, target: State) -> Result<(), StateEr
     let writer = shared.writer()?;
     undo_expired_lease(shared, &writer)?;
     let (choices, mut layers) = (shared.live.choices(), shared.layers());
-    layers.set(false, Key::STATE, &choices, target);
+    layers.set(false, Keys::STATE, &choices, target);
     let change = writer.prepare(&choices, target, false)?;
     shared.set_layers(layers);
     if change.before == State::Stopped && target == State::Running {

@@ -10,6 +10,7 @@ use crate::config::{Clock, CountedEvent};
 use crate::format::counter::{Counter, EventCounter, MetaCounter};
 use crate::format::fact::Fact;
 use crate::format::line::{Anchor, Range};
+use crate::format::settings::{Keys, Setting};
 use crate::names::Hex;
 use crate::patience::Patience;
 use crate::state::Shared;
@@ -121,21 +122,22 @@ pub(crate) fn each_setting(shared: &Shared, each: &mut dyn FnMut(Fact, Arguments
         None => each(Fact::Sampler, format_args!("-"))?,
     }
     each(Fact::Trigger, format_args!("{}", shared.trigger().name()))?;
-    match config.event {
-        Some(CountedEvent { name, period }) => each(Fact::Event, format_args!("{name} every {period}"))?,
-        None => each(Fact::Hz, format_args!("{}", choices.hz))?,
-    }
-    if shared.live.halvings.load(Ordering::Relaxed) > 0 {
-        each(Fact::HzNow, format_args!("{}", shared.live.hz_now()))?;
-    }
-    each(Fact::Interval, format_args!("{}", if choices.random_interval { "random 25" } else { "fixed" }))?;
-    each(Fact::Seed, format_args!("{}", choices.seed))?;
-    each(Fact::Include, format_args!("{included}"))?;
-    each(Fact::Backoff, format_args!("{}", if choices.backoff { "on" } else { "off" }))?;
-    each(Fact::Depth, format_args!("{}", choices.depth))?;
-    each(Fact::Mode, format_args!("{}", choices.mode.name()))?;
-    if choices.lockup_ms > 0 {
-        each(Fact::LockupMs, format_args!("{}", choices.lockup_ms))?;
+    for setting in choices.each(Keys::TABLE) {
+        let fact = setting.fact();
+        match (setting, config.event) {
+            (Setting::Hz(_), Some(CountedEvent { name, period })) => {
+                each(Fact::Event, format_args!("{name} every {period}"))?;
+            }
+            (Setting::RandomInterval(true), _) => each(fact, format_args!("random 25"))?,
+            // One line tells both.
+            (Setting::IncludeIdle(_), _) => each(fact, format_args!("{included}"))?,
+            // Nothing is told of what is not looked for.
+            (Setting::IncludeUser(_) | Setting::Lockup(0), _) => {}
+            _ => each(fact, format_args!("{}", setting.value()))?,
+        }
+        if matches!(setting, Setting::Hz(_)) && shared.live.halvings.load(Ordering::Relaxed) > 0 {
+            each(Fact::HzNow, format_args!("{}", shared.live.hz_now()))?;
+        }
     }
     each(Fact::BuildId, format_args!("{}", Hex(config.build_id)))?;
     each(Fact::Load, format_args!("{:x}", config.load))?;

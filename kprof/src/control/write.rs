@@ -16,7 +16,7 @@ use crate::format::command::Command;
 use crate::kernel::ControlDone;
 use crate::patience::Patience;
 use crate::state::Shared;
-use crate::state::choices::Key;
+use crate::state::choices::Keys;
 use crate::state::owner::{Activity, Conflict};
 use crate::state::settings::State;
 use crate::state::stream::{OWNER_WAIT_US, Owned, take_within};
@@ -229,7 +229,7 @@ fn tell(shared: &Shared, bytes: &[u8], plan: &Plan) {
         }
     }
     shared.note_choices(plan.keys, &plan.choices);
-    if plan.keys.contains(Key::CPUS) {
+    if plan.keys.contains(Keys::CPUS) {
         shared.note_cpus();
     }
     if plan.done.wants_names {

@@ -15,6 +15,7 @@ use crate::format::command::Command;
 use crate::format::command::Removed;
 use crate::format::counter::Counter;
 use crate::format::point::CTL_PREFIX;
+use crate::format::settings::Setting;
 use crate::state::more_stream::MoreStream;
 use core::fmt::{self, Write};
 
@@ -129,7 +130,9 @@ impl Planned {
     fn add(&mut self, state: &State, line: &Line<'_>) -> Result<(), CommandError> {
         let Line { command, by_lease, .. } = *line;
         match command {
-            Command::Lockup(1..) if state.config().is_none_or(|config| config.trigger == Trigger::Timer) => {
+            Command::Set(Setting::Lockup(1..))
+                if state.config().is_none_or(|config| config.trigger == Trigger::Timer) =>
+            {
                 Err(CommandError::State("`lockup` needs a sampler CPU: with the trigger `timer` there is none"))
             }
             Command::Event(points, state) => {

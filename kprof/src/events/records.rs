@@ -15,7 +15,7 @@ use crate::events::state::State;
 use crate::format::event::{Event, MAX_ARGUMENTS};
 use crate::format::marker::{Marker, TruncationReason};
 use crate::format::point::PointState;
-use crate::format::record::{EVENT_HEADER_WORDS, Kind};
+use crate::format::record::{EventHeader, Kind};
 use crate::kernel::Kernel;
 use crate::ring::Ring;
 use crate::state::Instance;
@@ -37,7 +37,7 @@ struct Hit<'a> {
 const RECORD: u64 = PointState::Record.encode();
 
 /// The most words before the first address.
-const HEADER_PLACES: usize = EVENT_HEADER_WORDS + MAX_ARGUMENTS;
+const HEADER_PLACES: usize = EventHeader::WORDS + MAX_ARGUMENTS;
 
 impl<K: EventKernel> Events<K> {
     /// Counts a hit, and records it if it is chosen. `true` if it has a record. Not inlined, and with its arguments in
@@ -116,15 +116,16 @@ impl<K: Kernel> Instance<K> {
         let more = self.shared.live.fast_path_rounds.get();
         let (head, reservation) = ring.reserve::<HEADER_PLACES, ROUND>(more)?;
         let header = reservation.header();
-        header[1].store(head, Ordering::Relaxed);
-        header[2].store(hit.point_word(), Ordering::Relaxed);
-        header[3].store(timestamp::read(), Ordering::Relaxed);
-        header[4].store(self.kernel.task().id, Ordering::Relaxed);
-        header[5].store(hit.weight, Ordering::Relaxed);
-        header[6].store(hit.state, Ordering::Relaxed);
-        let arguments = header.iter().skip(EVENT_HEADER_WORDS).zip(hit.arguments);
+        let EventHeader { position, point, tsc, task, weight, state } = EventHeader::places(header.first_chunk()?);
+        position.store(head, Ordering::Relaxed);
+        point.store(hit.point_word(), Ordering::Relaxed);
+        tsc.store(timestamp::read(), Ordering::Relaxed);
+        task.store(self.kernel.task().id, Ordering::Relaxed);
+        weight.store(hit.weight, Ordering::Relaxed);
+        state.store(hit.state, Ordering::Relaxed);
+        let arguments = header.iter().skip(EventHeader::WORDS).zip(hit.arguments);
         arguments.for_each(|(place, argument)| place.store(*argument, Ordering::Relaxed));
-        let before = EVENT_HEADER_WORDS.wrapping_add(hit.arguments.len());
+        let before = EventHeader::WORDS.wrapping_add(hit.arguments.len());
         let text = &self.shared.ready.text;
         let run = unwind::callers(&self.kernel, memory, text, hit.frame, reservation.rounds(before))?;
         let words = reservation.before(run.end);
@@ -160,13 +161,14 @@ impl<K: Kernel> Instance<K> {
             user_frames: settings.include_user(),
             in_interrupt: false,
         };
-        let (task, now) = (self.kernel.task().id, timestamp::read());
-        walk.sink.begin(&[0, ring.head(), hit.point_word(), now, task, hit.weight, hit.state]);
+        let (position, point, tsc) = (ring.head(), hit.point_word(), timestamp::read());
+        let (task, weight, state) = (self.kernel.task().id, hit.weight, hit.state);
+        walk.sink.begin(&EventHeader { position, point, tsc, task, weight, state }.words());
         hit.arguments.iter().for_each(|argument| walk.sink.push(*argument));
         // Skips the walk if not even the header fits, which is the usual case in a full ring.
         if !walk.sink.is_full() {
             walk.callers_of(hit.frame);
-            if walk.sink.words() == EVENT_HEADER_WORDS.wrapping_add(hit.arguments.len()) {
+            if walk.sink.words() == EventHeader::WORDS.wrapping_add(hit.arguments.len()) {
                 // Without frame pointers there is nothing to walk; a record has at least one address.
                 walk.sink.push(Marker::Truncated(Ok(TruncationReason::Range)).encode());
             }
@@ -199,8 +201,6 @@ fn is_chosen(hit: &Hit<'_>, place: &PointCounts, writing: &Writing<'_>) -> bool 
     let state = PointState::decode(hit.state).unwrap_or(PointState::Off);
     place.asked.is_chosen(state, hit.weight, || writing.random())
 }
-
-const _: () = assert!(EVENT_HEADER_WORDS == 7, "`on_fast_path` writes this many words before the arguments");
 
 /// Gives a CPU its event ring.
 pub(crate) fn register(

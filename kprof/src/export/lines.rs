@@ -10,7 +10,7 @@ use crate::format::event::{Event, EventLine};
 use crate::format::line::{self, Counters, Hex, Name, Range, Stream};
 use crate::format::marker::{Marker, TruncationReason};
 use crate::format::record::{
-    Header, Kind, META_HEADER_WORDS, NO_TASK, OTHER_TASKS, OTHER_TASKS_NAME, SAMPLE_HEADER_WORDS, image_name_and_id,
+    Header, Kind, MetaHeader, NO_TASK, OTHER_TASKS, OTHER_TASKS_NAME, SampleHeader, image_name_and_id,
 };
 use crate::format::text::UNNAMED_TASK;
 use crate::ring::Ring;
@@ -53,7 +53,7 @@ impl Lines<'_> {
     #[inline(never)]
     pub(super) fn sample(&mut self, cpu: usize, ring: &Ring, at: u64) -> Result<bool, fmt::Error> {
         let Some(record) = Record::copy(ring, at) else { return Ok(false) };
-        self.names.find(record.words[4]);
+        self.names.find(record.sample().task);
         let name = Name::Raw(&self.names.name);
         // The borrow of the name ends with the line.
         let mut sum = Sum(Crc32::default());
@@ -97,8 +97,8 @@ impl Lines<'_> {
         while at < to {
             let Ok(Some(words)) = ring.record_at(at) else { break };
             let text = Text::<1024>::copy(ring, at);
-            let ([first, second, third], tsc) = ([4, 5, 6].map(|word| ring.word(at + word)), ring.word(at + 3));
-            let (name, tsc) = (Name::Raw(text.bytes()), Hex(tsc));
+            let header @ MetaHeader { first, second, third, .. } = MetaHeader::read(|word| ring.word(at + word as u64));
+            let (name, tsc) = (Name::Raw(text.bytes()), Hex(header.tsc));
             match Header::decode(ring.word(at)).map(|header| header.kind) {
                 Ok(Kind::TaskName) => self.put(format_args!("{}", line::Task { id: Hex(first), name }))?,
                 Ok(Kind::Mark) => self.put(format_args!("{}", line::Mark { tsc, name }))?,
@@ -111,22 +111,22 @@ impl Lines<'_> {
                 }
                 Ok(Kind::PointAccount) => {
                     let counts = core::str::from_utf8(text.bytes()).unwrap_or("");
-                    let account = line::PointAccount::of_record(ring.word(at + 3), second, third, counts);
+                    let account = line::PointAccount::of_record(header.tsc, second, third, counts);
                     self.put(format_args!("{account}"))?;
                 }
                 Ok(Kind::Point) => {
                     let text = core::str::from_utf8(text.bytes()).unwrap_or("");
-                    self.put(format_args!("{}", line::Point::of_record(ring.word(at + 3), first, text)))?;
+                    self.put(format_args!("{}", line::Point::of_record(header.tsc, first, text)))?;
                 }
                 Ok(Kind::TaskTimes) => {
                     self.names.find(first);
                     let (times, task) = (core::str::from_utf8(text.bytes()).unwrap_or(""), self.names.name.clone());
-                    let times = line::TaskTimes::of_record([first, second, third], times, Name::Raw(&task));
+                    let times = line::TaskTimes::of_record(header.values(), times, Name::Raw(&task));
                     self.put(format_args!("{times}"))?;
                 }
                 Ok(Kind::PointValues) => {
                     let text = core::str::from_utf8(text.bytes()).unwrap_or("");
-                    self.put(format_args!("{}", line::PointValues::of_record(ring.word(at + 3), text)))?;
+                    self.put(format_args!("{}", line::PointValues::of_record(header.tsc, text)))?;
                 }
                 Ok(Kind::Image) => {
                     let (name, id) = image_name_and_id(text.bytes());
@@ -137,7 +137,7 @@ impl Lines<'_> {
                 Ok(Kind::Lockup) => {
                     let (text, task) = (core::str::from_utf8(text.bytes()).unwrap_or(""), self.names.name_of(first));
                     let task = (first != NO_TASK).then_some(Name::Raw(&task));
-                    let lockup = line::Lockup::of_record(ring.word(at + 3), second, third, text, task);
+                    let lockup = line::Lockup::of_record(header.tsc, second, third, text, task);
                     self.put(format_args!("{lockup}"))?;
                 }
                 Ok(Kind::LockupStack) => {
@@ -188,12 +188,18 @@ impl Record {
     fn words(&self) -> &[u64] {
         &self.words[..self.length]
     }
+
+    /// The header, if this is a sample.
+    fn sample(&self) -> SampleHeader {
+        SampleHeader::read(|at| self.words[at])
+    }
 }
 
 impl Display for Record {
     /// Writes TSC and addresses.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:x}{}", self.words[3], Addresses(self.words().get(SAMPLE_HEADER_WORDS..).unwrap_or(&[])))
+        let SampleHeader { tsc, address, .. } = self.sample();
+        write!(f, "{tsc:x} {address:x}{}", Addresses(self.words().get(SampleHeader::WORDS..).unwrap_or(&[])))
     }
 }
 
@@ -214,8 +220,9 @@ struct Text<const N: usize> {
 
 impl<const N: usize> Text<N> {
     fn copy(ring: &Ring, at: u64) -> Self {
-        let mut text = Self { bytes: [0; N], length: (ring.word(at + 7) as usize).min(N) };
-        let words = (at + META_HEADER_WORDS as u64..).map(|position| ring.word(position).to_le_bytes());
+        let length = ring.word(at + MetaHeader::AT.text_bytes as u64) as usize;
+        let mut text = Self { bytes: [0; N], length: length.min(N) };
+        let words = (at + MetaHeader::WORDS as u64..).map(|position| ring.word(position).to_le_bytes());
         for (bytes, word) in text.bytes[..text.length].chunks_mut(8).zip(words) {
             bytes.copy_from_slice(&word[..bytes.len()]);
         }
@@ -261,7 +268,7 @@ impl<'a> Names<'a> {
         let mut at = ring.tail();
         while let Ok(Some(words)) = ring.record_at(at) {
             let kind = Header::decode(ring.word(at)).map(|header| header.kind);
-            if kind == Ok(Kind::TaskName) && ring.word(at + 4) == id {
+            if kind == Ok(Kind::TaskName) && ring.word(at + MetaHeader::AT.first as u64) == id {
                 self.name.clear();
                 let _ = self.name.extend_from_slice(Text::<MAX_NAME>::copy(ring, at).bytes());
             }

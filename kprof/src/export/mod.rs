@@ -13,7 +13,7 @@ use crate::control::{each_setting, for_each_counter};
 use crate::errors::{ExportError, StreamName};
 use crate::format::counter::Counter;
 use crate::format::line;
-use crate::format::record::{Header, Kind};
+use crate::format::record::{Header, Kind, SampleHeader};
 use crate::parts::{self, name};
 use crate::ring::Ring;
 use crate::state::Shared;
@@ -136,7 +136,7 @@ fn export_ring(
 ) -> Result<u64, fmt::Error> {
     let mut ticks = None;
     each_record(ring, from, to, Kind::Sample, |at| {
-        let tick = ring.word(at + 2);
+        let tick = ring.word(at + SampleHeader::AT.tick as u64);
         ticks = Some((ticks.map_or(tick, |(first, _)| first), tick));
         Ok(())
     })?;

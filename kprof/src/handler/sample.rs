@@ -8,7 +8,7 @@
 use crate::arch::timestamp;
 use crate::errors::MAX_DEPTH;
 use crate::format::marker::{Facts, Marker};
-use crate::format::record::{Kind, SAMPLE_HEADER_WORDS};
+use crate::format::record::{Kind, SampleHeader};
 use crate::kernel::{Interrupted, Kernel, Outcome, Registers};
 use crate::ring::Sink;
 use crate::state::Instance;
@@ -16,8 +16,8 @@ use crate::state::slot::CpuSlot;
 use crate::unwind::{self, Cursor, MAX_SCANNED, Memory, ROUND, Stacks, Walk, user_word};
 use core::sync::atomic::Ordering;
 
-/// Words before the first caller: header, first address, facts.
-pub(super) const HEADER_PLACES: usize = SAMPLE_HEADER_WORDS + 2;
+/// Words before the first caller: header and facts.
+pub(super) const HEADER_PLACES: usize = SampleHeader::WORDS + 1;
 
 /// The function that ends a handler.
 pub(super) trait Leave: FnOnce(&CpuSlot, Outcome) -> Outcome {}
@@ -60,13 +60,14 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         }
         let facts = interrupts_off(interrupted);
         let facts_word = Marker::Facts(Facts::NONE).encode() | facts;
-        let header = reservation.header();
-        header[1].store(head, Ordering::Relaxed);
-        header[2].store(number, Ordering::Relaxed);
-        header[3].store(timestamp::read(), Ordering::Relaxed);
-        header[4].store(task.id, Ordering::Relaxed);
-        header[5].store(interrupted.registers().pc, Ordering::Relaxed);
-        header[6].store(facts_word, Ordering::Relaxed);
+        let [header @ .., first_caller] = reservation.header();
+        let SampleHeader { position, tick, tsc, task: task_id, address } = SampleHeader::places(header);
+        position.store(head, Ordering::Relaxed);
+        tick.store(number, Ordering::Relaxed);
+        tsc.store(timestamp::read(), Ordering::Relaxed);
+        task_id.store(task.id, Ordering::Relaxed);
+        address.store(interrupted.registers().pc, Ordering::Relaxed);
+        first_caller.store(facts_word, Ordering::Relaxed);
         // With interrupts on there are no facts, and the first caller is stored in their word instead.
         let frames = reservation.rounds((HEADER_PLACES - 1).wrapping_add(facts as usize));
         let text = &self.profiler.shared.ready.text;
@@ -75,12 +76,16 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         let plain = unwind::innermost(kernel, self.memory, text, &interrupted.registers(), frames, cache);
         let Some(run) = plain else {
             // Read again: keeping it live across the walk would take a register.
-            let number = header[2].load(Ordering::Relaxed);
+            let number = tick.load(Ordering::Relaxed);
             return Self::leave_by_slow_path(interrupted, self, number, leave);
         };
         if !run.at_root() {
             let words = reservation.before(run.end);
-            return Self::leave_by_finish(interrupted, self, words, (run.cursor, run.bounds), leave);
+            let from = (run.cursor, run.bounds);
+            return match run.cursor.has_more() {
+                true => Self::leave_by_going_on(interrupted, self, words, from, leave),
+                false => Self::leave_by_finish(interrupted, self, words, from, leave),
+            };
         }
         self.slot.ring.publish_at(&header[0], Kind::Sample, reservation.before(run.end));
         let counters = &self.slot.handler.counters;
@@ -135,7 +140,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         };
         let mut walk = self.walk(sink);
         let facts = Facts(interrupts_off(at) as u8 | (if idle || task.idle && user { Facts::IDLE } else { 0 }));
-        walk.sink.begin(&[0, ring.head(), number, timestamp::read(), task.id, pc]);
+        walk.sink.begin(&header(ring.head(), number, task.id, pc).words());
         if facts != Facts::NONE {
             walk.sink.push(Marker::Facts(facts).encode());
         }
@@ -199,6 +204,12 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
             in_interrupt: false,
         }
     }
+}
+
+/// The header of a sample that is taken now.
+#[inline(always)]
+pub(super) fn header(position: u64, tick: u64, task: u64, address: u64) -> SampleHeader {
+    SampleHeader { position, tick, tsc: timestamp::read(), task, address }
 }
 
 /// The number of frames, the interrupted instruction included, in a record of kernel code that has `words` words and no

@@ -23,7 +23,7 @@ pub(crate) mod cell;
 
 use crate::arch::timestamp;
 use crate::format::marker::{Facts, Marker, PUBLISHED_LEAF};
-use crate::format::record::Kind;
+use crate::format::record::{Kind, SampleHeader};
 use crate::handler;
 use crate::kernel::{Kernel, Outcome, Published, Task};
 use crate::state::Instance;
@@ -138,10 +138,12 @@ impl<K: Kernel> Instance<K> {
         let left = place.frame().filter(|_| user);
         let Some(leaf) = left.map_or(Some(PUBLISHED_LEAF), |frame| walk.user_pc_of(frame)) else { return torn() };
         let facts = Facts(Facts::PUBLISHED | (if seen.is_idle { Facts::IDLE } else { 0 }));
-        let words = [0, ring.head(), number, timestamp::read(), seen.task, leaf, Marker::Facts(facts).encode()];
-        // Header, leaf (in user code, the instruction that the last entry returned to) and facts. If the core is in an
-        // entry, its marker and the interrupted frames follow.
-        walk.sink.begin(&words);
+        let (position, tsc) = (ring.head(), timestamp::read());
+        // Header with the leaf (in user code, the instruction that the last entry returned to), and facts. If the core
+        // is in an entry, its marker and the interrupted frames follow.
+        let header = SampleHeader { position, tick: number, tsc, task: seen.task, address: leaf };
+        walk.sink.begin(&header.words());
+        walk.sink.push(Marker::Facts(facts).encode());
         if let Some(frame) = place.frame().filter(|_| !place.is_user()) {
             walk.continue_after_entry(frame);
         }

@@ -9,7 +9,7 @@
 //! The lists of CPUs are kept in the slots, with two layers; here is only whether the lease has set them. What an
 //! extension keeps has its own two layers there.
 
-use super::choices::{Choices, Key};
+use super::choices::{Choices, Keys};
 use super::owner::ClaimId;
 use super::settings::State;
 
@@ -32,14 +32,14 @@ struct Values {
 struct Lease {
     holder: ClaimId,
     /// What it has set; `values` has no meaning for other settings.
-    keys: Key,
+    keys: Keys,
     values: Values,
 }
 
 impl Values {
-    fn take_over(&mut self, from: &Self, keys: Key) {
+    fn take_over(&mut self, from: &Self, keys: Keys) {
         self.choices.take_over(&from.choices, keys);
-        if keys.contains(Key::STATE) {
+        if keys.contains(Keys::STATE) {
             self.state = from.state;
         }
     }
@@ -57,17 +57,17 @@ impl Layers {
 
     /// Begins a lease, if there is none.
     pub(crate) fn begin_lease(&mut self, holder: ClaimId) {
-        let (keys, values) = (Key::empty(), self.base);
+        let (keys, values) = (Keys::empty(), self.base);
         self.lease.get_or_insert(Lease { holder, keys, values });
     }
 
     /// Ends the lease. Returns which settings it had set.
-    pub(crate) fn end_lease(&mut self) -> Key {
-        self.lease.take().map_or(Key::empty(), |lease| lease.keys)
+    pub(crate) fn end_lease(&mut self) -> Keys {
+        self.lease.take().map_or(Keys::empty(), |lease| lease.keys)
     }
 
     /// Sets these settings to the values of `choices` and `state`.
-    pub(crate) fn set(&mut self, by_lease: bool, keys: Key, choices: &Choices, state: State) {
+    pub(crate) fn set(&mut self, by_lease: bool, keys: Keys, choices: &Choices, state: State) {
         let values = Values { choices: *choices, state };
         match &mut self.lease {
             Some(lease) if by_lease => {
@@ -101,8 +101,9 @@ impl Layers {
 mod tests {
     use super::*;
     use crate::config::Config;
+    use crate::state::choices;
 
-    const NONE: Choices = Choices::of(&Config::new());
+    const NONE: Choices = choices::of(&Config::new());
 
     fn with_lease() -> Layers {
         let mut layers = Layers::new(NONE, State::Stopped);
@@ -114,13 +115,13 @@ mod tests {
     fn what_the_holder_has_set_goes_with_the_lease_and_what_others_have_set_stays() {
         let mut layers = with_lease();
         let set = Choices { hz: 5000, include_user: true, depth: 8, ..NONE };
-        layers.set(true, Key::HZ | Key::USER | Key::DEPTH | Key::STATE, &set, State::Running);
+        layers.set(true, Keys::HZ | Keys::USER | Keys::DEPTH | Keys::STATE, &set, State::Running);
         assert_eq!(layers.in_force(), (set, State::Running));
         // Meanwhile another file has changed the depth again, and the seed.
         let now = Choices { depth: 20, seed: 9, ..set };
-        layers.set(false, Key::DEPTH | Key::SEED, &now, State::Running);
+        layers.set(false, Keys::DEPTH | Keys::SEED, &now, State::Running);
         assert_eq!(layers.in_force(), (now, State::Running));
-        assert_eq!(layers.end_lease(), Key::HZ | Key::USER | Key::STATE);
+        assert_eq!(layers.end_lease(), Keys::HZ | Keys::USER | Keys::STATE);
         assert_eq!(layers.in_force(), (Choices { depth: 20, seed: 9, ..NONE }, State::Stopped));
     }
 
@@ -128,8 +129,8 @@ mod tests {
     fn a_value_that_somebody_else_sets_stays_though_the_lease_has_set_the_same_one() {
         let mut layers = with_lease();
         let set = Choices { hz: 5000, ..NONE };
-        layers.set(true, Key::HZ | Key::STATE, &set, State::Running);
-        layers.set(false, Key::HZ | Key::STATE, &set, State::Running);
+        layers.set(true, Keys::HZ | Keys::STATE, &set, State::Running);
+        layers.set(false, Keys::HZ | Keys::STATE, &set, State::Running);
         layers.end_lease();
         assert_eq!(layers.in_force(), (set, State::Running));
     }
@@ -138,7 +139,7 @@ mod tests {
     fn sampling_that_ran_before_the_lease_goes_on_though_the_lease_has_stopped_it() {
         let mut layers = Layers::new(NONE, State::Running);
         layers.begin_lease(7);
-        layers.set(true, Key::STATE, &NONE, State::Stopped);
+        layers.set(true, Keys::STATE, &NONE, State::Stopped);
         assert_eq!(layers.in_force().1, State::Stopped);
         layers.end_lease();
         assert_eq!(layers.in_force().1, State::Running);
@@ -149,8 +150,8 @@ mod tests {
     fn what_was_frozen_is_stopped_when_it_is_no_recorder_any_more() {
         let mut layers = with_lease();
         let recorder = Choices { mode: crate::config::Mode::Overwrite, ..NONE };
-        layers.set(true, Key::MODE | Key::STATE, &recorder, State::Running);
-        layers.set(false, Key::STATE, &recorder, State::Frozen);
+        layers.set(true, Keys::MODE | Keys::STATE, &recorder, State::Running);
+        layers.set(false, Keys::STATE, &recorder, State::Frozen);
         assert_eq!(layers.in_force().1, State::Frozen);
         layers.end_lease();
         assert_eq!(layers.in_force(), (NONE, State::Stopped));

@@ -18,7 +18,7 @@ use super::owner::Activity;
 use super::stream::{Reader, Stream};
 use crate::arch::{interrupts, timestamp};
 use crate::extension::{Extension, NoExtension};
-use crate::format::record::{Header, Kind, META_HEADER_WORDS};
+use crate::format::record::{Header, Kind, MetaHeader};
 use crate::patience::Patience;
 use crate::ring::{Ring, Sink};
 use crate::sync::{AtomicU64, Ordering};
@@ -41,11 +41,8 @@ enum NoRoom {
     Busy,
 }
 
-/// The word of a record that is the length of its text in bytes.
-const TEXT_LENGTH: usize = META_HEADER_WORDS - 1;
-
 /// The largest meta record in words.
-const MAX_RECORD_WORDS: u64 = (META_HEADER_WORDS + MAX_TEXT.div_ceil(8)) as u64;
+const MAX_RECORD_WORDS: u64 = (MetaHeader::WORDS + MAX_TEXT.div_ceil(8)) as u64;
 
 /// The meta stream.
 pub(crate) struct Meta {
@@ -169,14 +166,15 @@ impl Meta {
         take: impl Fn(&'a spin::Mutex<()>) -> Option<spin::MutexGuard<'a, ()>>,
     ) -> Result<(), NoRoom> {
         let text = truncated(text, MAX_TEXT);
-        let words = (META_HEADER_WORDS + text.len().div_ceil(8)) as u64;
+        let words = (MetaHeader::WORDS + text.len().div_ceil(8)) as u64;
         interrupts::without(|| {
             let _only_producer = take(&self.lock).ok_or(NoRoom::Full)?;
             let ring = self.ring.get().ok_or(NoRoom::Full)?;
             let reserve = if kind == Kind::TaskName { ring.capacity() / 8 } else { 0 };
             let mut sink = self.room(ring, words, reserve)?;
-            let header = [0, ring.head(), 0, tsc, values[0], values[1], values[2], text.len() as u64];
-            header.into_iter().chain(words_of(text)).for_each(|word| sink.push(word));
+            let (position, [first, second, third], text_bytes) = (ring.head(), values, text.len() as u64);
+            let header = MetaHeader { position, tick: 0, tsc, first, second, third, text_bytes };
+            header.words().into_iter().chain(words_of(text)).for_each(|word| sink.push(word));
             if sink.is_full() {
                 return Err(NoRoom::Full);
             }
@@ -266,11 +264,12 @@ impl Meta {
             return false;
         }
         let mut text = heapless::Vec::<u8, MAX_TEXT>::new();
-        let length = (word(TEXT_LENGTH) as usize).min(MAX_TEXT);
-        let words = (META_HEADER_WORDS..META_HEADER_WORDS.wrapping_add(length.div_ceil(8))).map(word);
+        let header = MetaHeader::read(word);
+        let length = (header.text_bytes as usize).min(MAX_TEXT);
+        let words = (MetaHeader::WORDS..MetaHeader::WORDS.wrapping_add(length.div_ceil(8))).map(word);
         text.extend(words.flat_map(u64::to_le_bytes).take(length));
         let text = core::str::from_utf8(&text).unwrap_or_default();
-        self.extension().put_back([4, 5, 6].map(word), text);
+        self.extension().put_back(header.values(), text);
         self.kept.fetch_add(1, Ordering::Relaxed);
         true
     }
@@ -302,8 +301,6 @@ fn words_of(text: &str) -> impl Iterator<Item = u64> {
         u64::from_le_bytes(word)
     })
 }
-
-const _: () = assert!(META_HEADER_WORDS == 8, "`put` writes eight words before the text");
 
 const _: () = assert!(MAX_RECORD_WORDS == 136, "the head of this file says so");
 

@@ -29,7 +29,7 @@ use crate::patience::Patience;
 use crate::publisher::Publisher;
 use crate::ring::Ring;
 use account::Sleeps;
-use choices::{Choices, Live};
+use choices::Live;
 use copier::{Border, Copier};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use layers::Layers;
@@ -147,7 +147,7 @@ impl Shared {
 
     /// Stores the choices that `init` was given.
     pub(crate) fn begin(&self, config: &Config) {
-        let choices = Choices::of(config);
+        let choices = choices::of(config);
         self.live.store(&choices);
         self.recorder.store(choices.overwrites() && config.running, Ordering::Release);
         let state = if config.running { State::Running } else { State::Stopped };

@@ -1,11 +1,11 @@
 //! The process of the account's model that reads copies: it gets each record once, or the record is counted as lost for
 //! it.
 
-use super::array_kernel::{text, words};
+use super::array_kernel::{Record, records, text};
 use super::{Counters, Model, STATUS_BYTES};
 use kprof::format::account::IDENTITIES;
 use kprof::format::counter::Counter;
-use kprof::format::record::{Header, Kind, SAMPLE_HEADER_WORDS};
+use kprof::format::record::Kind;
 use kprof::{ControlFile, Profiler, StreamFile};
 use proptest::prelude::*;
 
@@ -43,18 +43,16 @@ impl Recorder {
         let cpu = usize::from(variant & 1);
         let mut buffer = vec![0; 128 * (1 + usize::from(variant >> 1))];
         let bytes = self.streams[cpu].read(&mut buffer).expect("a record fits");
-        let (read, mut at) = (words(&buffer[..bytes]), 0);
-        while at < read.len() {
-            let header = Header::decode(read[at]).map_err(|bad| TestCaseError::fail(format!("{bad:?}")))?;
-            prop_assert_eq!(header.kind, Kind::Sample);
-            prop_assert_eq!(read[at + 1], read[1] + at as u64, "no gap within a read");
-            prop_assert!([text(30), 0x40_0000].contains(&read[at + SAMPLE_HEADER_WORDS]), "a torn copy");
-            at += header.words as usize;
+        let read = records(&buffer[..bytes]);
+        let Some(first) = read.first().map(Record::position) else { return Ok(()) };
+        prop_assert!(first >= self.ends[cpu], "copied again: position {first}");
+        self.ends[cpu] = first;
+        for record in read {
+            prop_assert_eq!(record.kind, Kind::Sample);
+            prop_assert_eq!(record.position(), self.ends[cpu], "no gap within a read");
+            prop_assert!([text(30), 0x40_0000].contains(&record.sample().address), "a torn copy");
+            self.ends[cpu] = record.end();
             self.copied[cpu].1 += 1;
-        }
-        if at > 0 {
-            prop_assert!(read[1] >= self.ends[cpu], "copied again: position {}", read[1]);
-            self.ends[cpu] = read[1] + at as u64;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 use core::mem::MaybeUninit;
 use core::ops::Range;
 use kprof::format::line::PointAccount;
-use kprof::format::record::{Header, Kind};
+use kprof::format::record::{Header, Kind, MetaHeader, POSITION, SampleHeader};
 use kprof::{
     Config, ControlFile, CpuSet, CpuSlot, EventKernel, EventSlot, Events, InitError, Kernel, NmiToken, Profiler,
     Registers, Setup, StateError, StreamFile, Task,
@@ -113,7 +113,9 @@ pub fn registers() -> Registers {
 
 /// A program's stack: where it begins, and its words. 0 cannot be read, like every other address.
 pub const USER_STACK: u64 = 0x7fff_0000;
-static USER: [AtomicU64; 128] = [const { AtomicU64::new(0) }; 128];
+static USER: [AtomicU64; 160] = [const { AtomicU64::new(0) }; 160];
+/// How often a word of the program was read.
+pub static USER_READS: AtomicUsize = AtomicUsize::new(0);
 
 /// Gives the program this many callers, of two words each, and returns its rbp.
 pub fn user_callers(count: u64) -> u64 {
@@ -157,6 +159,7 @@ unsafe impl Kernel for ArrayKernel {
     }
     fn read_user(&self, address: u64) -> Option<u64> {
         let place = address.checked_sub(USER_STACK)? / 8;
+        USER_READS.fetch_add(1, Ordering::Relaxed);
         Some(USER.get(place as usize)?.load(Ordering::Relaxed)).filter(|word| *word != 0)
     }
     fn task(&self) -> Task {
@@ -290,15 +293,57 @@ pub fn point_accounts<K: Kernel>(
 
 /// Calls `each` for each account of a point in the bytes of a read of the meta stream.
 pub fn each_account(bytes: &[u8], mut each: impl FnMut(&PointAccount<'_>)) {
-    let (words, mut at) = (words(bytes), 0);
+    for record in records(bytes).iter().filter(|record| record.kind == Kind::PointAccount) {
+        let MetaHeader { tsc, second, third, .. } = record.meta();
+        each(&PointAccount::of_record(tsc, second, third, &record.text()));
+    }
+}
+
+/// A framed record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    pub kind: Kind,
+    pub words: Vec<u64>,
+}
+
+/// The records of a read, which are whole.
+pub fn records(bytes: &[u8]) -> Vec<Record> {
+    let (words, mut at, mut all) = (words(bytes), 0, Vec::new());
     while at < words.len() {
-        let header = Header::decode(words[at]).unwrap();
-        let record = &words[at..at + header.words as usize];
-        at += record.len();
-        if header.kind == Kind::PointAccount {
-            let text: Vec<u8> = record[8..].iter().flat_map(|word| word.to_le_bytes()).collect();
-            let text = std::str::from_utf8(&text[..record[7] as usize]).unwrap();
-            each(&PointAccount::of_record(record[3], record[5], record[6], text));
-        }
+        let header = Header::decode(words[at]).expect("whole records");
+        let end = at + usize::from(header.words);
+        all.push(Record { kind: header.kind, words: words[at..end].to_vec() });
+        at = end;
+    }
+    all
+}
+
+impl Record {
+    pub fn position(&self) -> u64 {
+        self.words[POSITION]
+    }
+
+    /// The position after the record.
+    pub fn end(&self) -> u64 {
+        self.position() + self.words.len() as u64
+    }
+
+    pub fn sample(&self) -> SampleHeader {
+        SampleHeader::read(|at| self.words[at])
+    }
+
+    /// The addresses of a sample.
+    pub fn stack(&self) -> Vec<u64> {
+        self.words[SampleHeader::AT.address..].to_vec()
+    }
+
+    pub fn meta(&self) -> MetaHeader {
+        MetaHeader::read(|at| self.words[at])
+    }
+
+    /// The text of a record of the meta stream.
+    pub fn text(&self) -> String {
+        let text: Vec<u8> = self.words[MetaHeader::WORDS..].iter().flat_map(|word| word.to_le_bytes()).collect();
+        String::from_utf8(text[..self.meta().text_bytes as usize].to_vec()).unwrap()
     }
 }

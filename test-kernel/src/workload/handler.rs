@@ -9,13 +9,16 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use alloc::sync::Arc;
 use alloc::vec;
 
+use kprof::format::record::RawHeader;
+
 use crate::cpu::entry::TrapFrame;
 use crate::task::thread;
 use crate::wait::{Reason, WaitQueue};
 use crate::{cpu, log, profiling};
 
-/// The number of callers in addition to the thread's own ones, for each line.
-const DEPTHS: [u32; 4] = [2, 12, 24, 40];
+/// The number of callers in addition to the thread's own ones, for each line. The last ones have as many frames as
+/// whole rounds of the fast path hold, and more, up to the depth.
+const DEPTHS: [u32; 8] = [2, 12, 24, 40, 43, 44, 45, 59];
 
 /// The sums of the measurements at one depth.
 struct Sum {
@@ -75,10 +78,10 @@ fn tick(sum: &mut Sum) {
     let end = look();
     sum.spent += (end - begun) - (begun - start);
     sum.ticks += 1;
-    // A raw record has its length in the low byte of the first word. Four of its words are not callers.
+    // A raw record has its length in the low byte of the first word. The words of its header are not callers.
     let mut record = vec![0; 4096];
     let bytes = profiling::PROFILER.open_stream(cpu::id(), 0).and_then(|stream| stream.read(&mut record)).unwrap_or(0);
-    sum.frames += if bytes > 0 { u64::from(record[0]) - 4 } else { 0 };
+    sum.frames += if bytes > 0 { u64::from(record[0]) - RawHeader::WORDS as u64 } else { 0 };
 }
 
 #[inline(never)]

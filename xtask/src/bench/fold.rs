@@ -144,7 +144,6 @@ impl Bench {
             (vec!["export", "--to", "parquet", "-o", &tables], Some((5.0, 256.0))),
             (vec!["export", "--to", "pprof"], None),
             (vec!["script"], None),
-            (vec!["heatmap"], None),
         ];
         for (words, goals) in verbs {
             let what = format!("{name}, {}", words.join(" ").replace(&format!("{}/", self.folder.display()), ""));

@@ -121,7 +121,8 @@ impl Bench {
         let kernel = build::bare(toolchain::cargo(self.parts.toolchain, "build", KERNEL)?, target)?;
         let Self { parts, tool, folder } = self;
         let (qemu, fold) = (parts.qemu.clone(), parts.fold.clone());
-        let outside = Outside { tool: tool.clone(), qemu, fold, kernel, folder: folder.clone() };
+        let version = qemu::Version::of(&qemu)?.number;
+        let outside = Outside { tool: tool.clone(), qemu, fold, kernel, folder: folder.clone(), version };
         let (mut rates, mut speeds, mut timed) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..turns {
             let before = Self::bare(&outside, None)?.as_secs_f64();

@@ -154,8 +154,6 @@ impl Check {
         gdb.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let _gdb = Guard(gdb.spawn().context("gdb cannot be started")?);
         let mut attach = run::bound(&self.tool);
-        // `attach` runs kprof-fold, which may be in another folder.
-        run::with_programs_beside(&mut attach, &self.fold);
         attach.args(["attach", "--gdb", &sampler_port.to_string(), "--samples", &samples.to_string(), "--user", "-o"]);
         attach.arg(self.file("samples.txt")).args(["--unwind", unwind, "--kernel"]).arg(self.file("kernel"));
         let mut random = 0_u64;

@@ -18,6 +18,7 @@ use self::archive::Archive;
 use super::outcome::{Context, Outcome};
 use crate::qemu::Version;
 use crate::run::{self, Finished};
+use crate::tools::missing;
 
 /// A machine that this one is not.
 #[derive(Clone, Copy, Debug)]
@@ -33,8 +34,10 @@ const MEMBERS: [(&str, Member); 3] =
 
 /// The groups whose result depends on QEMU.
 const GROUPS_OF_QEMU: [&str; 4] = ["scenarios", "integration", "path", "outside"];
-/// The time limit of a member.
-const LIMIT: Duration = Duration::from_secs(3600);
+/// The time limit of a member's tests.
+const LIMIT: Duration = Duration::from_secs(2700);
+/// The time limit of fetching something.
+const LIMIT_OF_FETCHING: Duration = Duration::from_secs(900);
 
 /// Runs the group.
 pub fn run(context: &mut Context) -> Result<Outcome> {
@@ -74,7 +77,9 @@ fn add(outcome: &mut Outcome, machine: &str, tests: Finished) -> Result<()> {
     };
     println!("{}", tests.text);
     outcome.passed += passed;
-    outcome.failures.extend((0..failed).map(|_| format!("{machine}: a test failed, see the log of this group")));
+    let mut failures = tests.text.lines().filter_map(|line| line.strip_prefix("FAILED "));
+    let failure = |_| failures.next().unwrap_or("a test failed, see the log of this group").to_owned();
+    outcome.failures.extend((0..failed).map(failure).map(|failure| format!("{machine}: {failure}")));
     let skipped = tests.text.lines().filter(|line| line.contains(": skipped: "));
     outcome.skipped.extend(skipped.map(|line| format!("{machine}: {line}")));
     if passed == 0 {
@@ -85,12 +90,21 @@ fn add(outcome: &mut Outcome, machine: &str, tests: Finished) -> Result<()> {
 
 /// A failed command is an error with what it printed.
 fn must_succeed(command: &mut Command) -> Result<Finished> {
+    succeeds_within(LIMIT, command)
+}
+
+/// Runs a command that fetches something: what this machine cannot have is missing, and no fault.
+fn fetch(command: &mut Command) -> Result<Finished> {
+    succeeds_within(LIMIT_OF_FETCHING, command).map_err(|why| missing(format!("{why:#}")))
+}
+
+fn succeeds_within(limit: Duration, command: &mut Command) -> Result<Finished> {
     let line = format!("{command:?}");
-    let done = run::caught(command, LIMIT)?;
+    let done = run::caught(command, limit)?;
     match done.status {
         Some(status) if status.success() => Ok(done),
         Some(status) => bail!("{line} failed ({status}):\n{}", done.text),
-        None => bail!("{line} was ended after {} s:\n{}", LIMIT.as_secs(), done.text),
+        None => bail!("{line} was ended after {} s:\n{}", limit.as_secs(), done.text),
     }
 }
 
@@ -108,7 +122,7 @@ mod tests {
     fn what_passed_failed_and_was_skipped_there_counts_here() {
         let (result, outcome) = added("FAILED path: why\noutside: skipped: no plugin\n7 passed, 1 failed\n");
         assert!(result.is_ok());
-        assert_eq!((outcome.passed, outcome.failures.len()), (7, 1));
+        assert_eq!((outcome.passed, outcome.failures), (7, vec!["QEMU 10: path: why".to_owned()]));
         assert_eq!(outcome.skipped, ["QEMU 10: outside: skipped: no plugin"]);
     }
 
@@ -117,5 +131,13 @@ mod tests {
         for text in ["", "building\nkilled", "0 passed, 0 failed"] {
             assert!(added(text).0.is_err(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn what_cannot_be_fetched_is_missing_and_no_fault() {
+        let Err(why) = fetch(Command::new("sh").args(["-c", "echo no network; exit 1"])) else { panic!("it failed") };
+        let mut outcome = Outcome::default();
+        outcome.not_passed(&format!("{why:#}"), &why);
+        assert!(outcome.failures.is_empty() && outcome.skipped[0].contains("no network"), "{:?}", outcome.skipped);
     }
 }

@@ -28,7 +28,7 @@ const USERS_WRAPPER: &str = "KPROF_RUSTC_WRAPPER";
 /// If this process was started in place of the compiler, becomes the compiler. Returns why it cannot.
 pub fn become_compiler() -> Option<Error> {
     let mut words = std::env::args_os();
-    if Path::new(&words.next()?).file_name()? != NAME {
+    if !is_copy(Path::new(&words.next()?)) {
         return None;
     }
     let compiler = std::env::var_os(USERS_WRAPPER).into_iter().chain(words).collect::<Vec<_>>();
@@ -37,6 +37,17 @@ pub fn become_compiler() -> Option<Error> {
         Some((program, words)) => Error::new(Command::new(program).args(words).exec()).context(format!("{program:?}")),
         None => anyhow::anyhow!("there is no compiler to start"),
     }))
+}
+
+/// The user's own wrapper. Where tests run in a group of tests it is a copy of the outer ones, which is not the user's:
+/// started by the inner copy, it would start itself for ever.
+fn of_user(wrapper: Option<OsString>) -> Option<OsString> {
+    wrapper.filter(|wrapper| !is_copy(Path::new(wrapper)))
+}
+
+/// Whether this is such a copy.
+fn is_copy(program: &Path) -> bool {
+    program.file_name().is_some_and(|name| name == NAME)
 }
 
 /// Adds a byte to the file if the compiler compiles something. When cargo asks it questions, it names no crate, or
@@ -73,7 +84,7 @@ impl Counter {
     pub fn watch(&self, command: &mut Command, log: &Path) -> Result<()> {
         fs::write(file_of(log), "").with_context(|| log.display().to_string())?;
         command.env(WRAPPER, &self.0).env(VARIABLE, file_of(log));
-        if let Some(users) = std::env::var_os(WRAPPER) {
+        if let Some(users) = of_user(std::env::var_os(WRAPPER)) {
             command.env(USERS_WRAPPER, users);
         }
         Ok(())
@@ -114,5 +125,12 @@ mod tests {
             assert_eq!(number(&log).unwrap(), units, "{words:?}");
         }
         assert!(count(&["--crate-name".into(), "a".into()], None).is_ok(), "nobody counts");
+    }
+
+    #[test]
+    fn tests_in_a_group_of_tests_do_not_start_the_copy_of_the_outer_ones() {
+        assert_eq!(of_user(Some("/usr/bin/sccache".into())), Some("/usr/bin/sccache".into()));
+        assert_eq!(of_user(Some("target/test/count-and-compile".into())), None);
+        assert_eq!(of_user(None), None);
     }
 }

@@ -11,7 +11,7 @@ use clap::ValueEnum;
 
 use crate::run;
 use crate::tools::{self, Install, missing};
-pub use prepare::{become_pinned, component, nightly_has, prepare_distro};
+pub use prepare::{become_pinned, component, is_another, nightly_has, prepare_distro};
 
 /// Which way to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

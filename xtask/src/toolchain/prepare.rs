@@ -80,7 +80,7 @@ pub fn become_pinned(install: Install) -> Result<()> {
     if rustc.split(' ').nth(1).and_then(version_of) == version_of(PINNED) {
         return Ok(());
     }
-    if std::env::var_os(IS_PINNED).is_some() {
+    if is_another() {
         bail!("rustup has started {} instead of Rust {PINNED}", rustc.trim());
     }
     let words =
@@ -98,6 +98,11 @@ pub fn become_pinned(install: Install) -> Result<()> {
         again.env_remove(name);
     }
     Err(again.exec().into())
+}
+
+/// Whether this process runs with another Rust than the one that has started it.
+pub fn is_another() -> bool {
+    std::env::var_os(IS_PINNED).is_some()
 }
 
 /// Debian's packages of a new rustc; those named `rustc` and so on stay as old as the release.

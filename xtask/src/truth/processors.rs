@@ -90,8 +90,12 @@ impl Bare {
     /// If the profile is not as it must be, or a stack does not lead to `kmain`.
     pub fn rows(&self, trigger: &str, serial: &Path) -> Result<Vec<Row>> {
         let log = String::from_utf8_lossy(&std::fs::read(serial)?).into_owned();
-        for line in [format!("# arch {}", self.processor.name), format!("# trigger {trigger}")] {
-            log.lines().find(|text| text.ends_with(&line)).with_context(|| format!("no line {line}"))?;
+        // Until the sampler CPU begins, the CPU's own timer samples. In some versions of QEMU the header is written
+        // before that, and a setting follows.
+        let [header, setting] = [format!("# trigger {trigger}"), format!(" value=trigger%20{trigger}")];
+        let has = |ends: &[String]| log.lines().any(|line| ends.iter().any(|end| line.ends_with(end)));
+        for ends in [&[format!("# arch {}", self.processor.name)][..], &[header, setting]] {
+            ensure!(has(ends), "no line ends with {}", ends.join(" or "));
         }
         let folded = bare::folded(&self.fold, serial, self.kernel(trigger))?;
         let is_rooted = |line: &str| line.rsplit_once(' ').is_some_and(|(stack, _)| bare::is_rooted(stack));

@@ -49,6 +49,8 @@ power_off:
     li t0, 0xffffffc000100000
     li t1, 0x5555
     sw t1, 0(t0)
+    # QEMU may end later: until then nothing more is executed.
+    wfi
     j power_off
 
 # The stub of exceptions: what a call may change is saved, the frame pointer stays that of the interrupted code.

@@ -19,8 +19,7 @@ pub struct File {
 }
 
 fn words(bytes: &[u8]) -> Vec<u64> {
-    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte));
-    bytes.chunks_exact(8).map(word).collect()
+    bytes.as_chunks().0.iter().copied().map(u64::from_le_bytes).collect()
 }
 
 impl File {

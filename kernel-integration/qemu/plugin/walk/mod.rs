@@ -187,7 +187,7 @@ impl Walk<'_> {
             let Exit::Return { to, rbp: Frame::Same } = self.exits.of(code.0, self.read_code) else { break };
             let place = to.address(code.1, frame);
             let is_before = place >= code.1 && place < frame;
-            let caller = Some(place).filter(|_| is_before).and_then(self.word);
+            let caller = is_before.then_some(place).and_then(self.word);
             let caller = caller.filter(|it| self.half.has_code(*it) && may_call(*it, code.0, self.read_code));
             let Some(caller) = caller else { break };
             self.push(caller);

@@ -73,9 +73,8 @@ impl Tables {
 
     /// Reads the file's bytes.
     pub fn read(bytes: &[u8]) -> Self {
-        let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte));
-        let row = |row: &[u8]| {
-            let words: Vec<u64> = row.chunks_exact(8).map(word).collect();
+        let words: Vec<u64> = bytes.as_chunks().0.iter().copied().map(u64::from_le_bytes).collect();
+        let row = |words: &[u64; WORDS]| {
             let rule = match words[1] {
                 0 => Rule::Nothing,
                 1 => Rule::Rsp,
@@ -90,7 +89,7 @@ impl Tables {
             };
             Row { start: words[0], rule, offset: words[2] as i64, rbp: words[3] as i64, link: words[4] as i64 }
         };
-        Self::new(bytes.chunks_exact(8 * WORDS).map(row).collect())
+        Self::new(words.as_chunks().0.iter().map(row).collect())
     }
 
     /// The row of an address of the running kernel; `None` where no function is described.

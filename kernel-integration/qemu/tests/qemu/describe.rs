@@ -4,7 +4,7 @@
 
 use crate::plugin::block::Place;
 use crate::plugin::decode::Ending;
-use crate::plugin::describe::{Translated, describe};
+use crate::plugin::describe::{Described, describe};
 use crate::plugin::functions::{Functions, OF_USER, UNKNOWN, USER};
 
 const KERNEL: u64 = 0xffff_ffff_8020_0000;
@@ -17,18 +17,18 @@ fn functions() -> Functions {
     Functions::read(&all.map(u64::to_le_bytes).concat())
 }
 
-fn described(start: u64, code: &[&[u8]], is_user: bool) -> Translated {
+fn described(start: u64, code: &[&[u8]], is_user: bool) -> Described {
     let mut at = start;
     let place = |bytes: &&[u8]| {
         let place = (at, bytes.to_vec());
         at += bytes.len() as u64;
         place
     };
-    describe(&code.iter().map(place).collect::<Vec<_>>(), is_user, &functions())
+    describe(&code.iter().map(place).collect::<Vec<_>>(), true, is_user, &functions())
 }
 
-fn runs(of: &Translated) -> Vec<u32> {
-    of.runs.iter().map(|(first, _)| *first).collect()
+fn runs(of: &Described) -> Vec<u32> {
+    of.runs.to_vec()
 }
 
 #[test]
@@ -76,4 +76,10 @@ fn functions_of_a_kernel_that_was_moved_are_found_where_it_runs() {
     functions.slide((0x2000, 0x3000), 0x1_0000);
     let at = [0x1000, 0x2000, 0x8008, 0x1_2000, 0x1_2008, 0x1_2010].map(|address| functions.at(address, false));
     assert_eq!(at, [(2, true), (UNKNOWN, false), (4, false), (3, true), (3, false), (UNKNOWN, false)]);
+}
+
+#[test]
+fn each_instruction_of_another_processor_is_a_run() {
+    let code: Vec<_> = (0..3).map(|number| (KERNEL + 4 * number, vec![0; 4])).collect();
+    assert_eq!(*describe(&code, false, false, &functions()).runs, [0, 1, 2]);
 }

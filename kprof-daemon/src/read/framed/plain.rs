@@ -7,10 +7,10 @@
 
 use super::{Framed, begins};
 use crate::read::{Sample, Stack, Words};
-use kprof_format::record::{Header, Kind, MAX_WORDS, SAMPLE_HEADER_WORDS};
+use kprof_format::record::{Header, Kind, MAX_WORDS, SampleHeader};
 
 /// The words of the shortest sample: before its callers.
-const SHORTEST: usize = SAMPLE_HEADER_WORDS + 1;
+const SHORTEST: usize = SampleHeader::WORDS;
 
 /// The words of a sample before its callers.
 #[derive(Clone, Copy, Debug)]
@@ -18,32 +18,37 @@ pub struct Head<'a>(&'a [[u8; 8]; SHORTEST]);
 
 impl Head<'_> {
     #[inline(always)]
+    fn word(self, at: usize) -> u64 {
+        u64::from_le_bytes(self.0[at])
+    }
+
+    #[inline(always)]
     fn position(self) -> u64 {
-        u64::from_le_bytes(self.0[1])
+        self.word(SampleHeader::AT.position)
     }
 
     /// The number of the tick.
     #[inline(always)]
     pub fn tick(self) -> u64 {
-        u64::from_le_bytes(self.0[2])
+        self.word(SampleHeader::AT.tick)
     }
 
     /// The TSC.
     #[inline(always)]
     pub fn tsc(self) -> u64 {
-        u64::from_le_bytes(self.0[3])
+        self.word(SampleHeader::AT.tsc)
     }
 
     /// The task id.
     #[inline(always)]
     pub fn task(self) -> u64 {
-        u64::from_le_bytes(self.0[4])
+        self.word(SampleHeader::AT.task)
     }
 
     /// The first address.
     #[inline(always)]
     pub fn address(self) -> u64 {
-        u64::from_le_bytes(self.0[5])
+        self.word(SampleHeader::AT.address)
     }
 }
 
@@ -92,8 +97,8 @@ impl<'a> Framed<'a> {
         let (mut last, mut samples) = (first, 0);
         while let Some((head, behind)) = rest.split_first_chunk() {
             // The number of callers; a greater number than there can be if this is not the first word of a sample.
-            let callers = u64::from_le_bytes(head[0]).wrapping_sub(FIRST);
             let head = Head(head);
+            let callers = head.word(0).wrapping_sub(FIRST);
             if callers > (MAX_WORDS - SHORTEST) as u64 || head.position() != position || head.tsc() < last.tsc() {
                 break;
             }
@@ -101,7 +106,7 @@ impl<'a> Framed<'a> {
             if !next.first().is_none_or(begins) || !take(Plain { head, callers }) {
                 break;
             }
-            position += u64::from(u64::from_le_bytes(head.0[0]) as u16);
+            position += u64::from(head.word(0) as u16);
             (rest, last, samples) = (next, head, samples + 1);
         }
         (self.at, self.position) = (words.len() - rest.len(), Some(position));
@@ -116,9 +121,9 @@ mod tests {
 
     /// A sample at this position with its TSC and this many callers.
     fn sample(position: u64, tsc: u64, callers: u64) -> Vec<u64> {
-        let words = (SHORTEST as u64 + callers) as u16;
-        let head = [Header { kind: Kind::Sample, words }.encode(), position, tsc / 10, tsc, 4, 5];
-        head.into_iter().chain((0..callers).map(|caller| 0x100 + caller)).collect()
+        let header = SampleHeader { position, tick: tsc / 10, tsc, address: 5, ..SampleHeader::default() };
+        let callers: Vec<u64> = (0..callers).map(|caller| 0x100 + caller).collect();
+        header.record(Kind::Sample, &callers).collect()
     }
 
     /// The TSCs of the samples that are passed from the beginning of `words`, then of the run, then the words used.
@@ -128,7 +133,7 @@ mod tests {
         let mut passed = Vec::new();
         let run = records.each_plain(|plain| {
             let sample = plain.sample();
-            assert_eq!((sample.tick, sample.task, sample.stack.first), (sample.tsc / 10, 4, 5));
+            assert_eq!((sample.tick, sample.task, sample.stack.first), (sample.tsc / 10, 0, 5));
             assert!(sample.stack.callers.iter().eq(0x100..0x100 + plain.callers.len() as u64));
             let is_taken = refused != Some(sample.tsc);
             passed.extend(is_taken.then_some(sample.tsc));

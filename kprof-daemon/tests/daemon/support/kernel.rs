@@ -10,7 +10,7 @@ use super::Random;
 use super::probes::Probes;
 use super::ring::Ring;
 use kprof_daemon::source::Stream;
-use kprof_format::record::{Header, Kind};
+use kprof_format::record::{EventHeader, Kind, MetaHeader, SampleHeader};
 use kprof_format::text::escaped;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -190,16 +190,11 @@ impl Kernel {
 
     /// Puts a record into the meta stream. False: the ring is full.
     pub fn put_meta(&mut self, kind: Kind, values: [u64; 3], text: &[u8]) -> bool {
-        let words = 8 + text.len().div_ceil(8);
-        let first = Header { kind, words: words as u16 }.encode();
-        let tsc = self.tsc;
-        self.meta.put(words, |position| {
-            let mut record = vec![first, position, 0, tsc, values[0], values[1], values[2], text.len() as u64];
-            record.extend(
-                text.chunks(8).map(|part| part.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))),
-            );
-            record
-        })
+        let (tsc, [first, second, third], text_bytes) = (self.tsc, values, text.len() as u64);
+        let word = |part: &[u8]| part.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        let text: Vec<u64> = text.chunks(8).map(word).collect();
+        let header = |position| MetaHeader { position, tick: 0, tsc, first, second, third, text_bytes };
+        self.meta.put(MetaHeader::WORDS + text.len(), |position| header(position).record(kind, &text).collect())
     }
 
     /// Writes the events by task, as `flush` and `stop` do: a page fault of task 1 for each tick. Writes the hits of
@@ -258,12 +253,9 @@ impl Kernel {
         let task: String = escaped(&self.names[&1]).map(char::from).collect();
         for (cpu, ring) in &mut self.events {
             let stack = [0xffff_ffff_8020_1000 + weight % 512, 0xffff_ffff_8024_0000];
-            let head = [Header { kind: Kind::Event, words: 9 }.encode(), 0, 3, tsc, 1, weight, 2];
-            let made = ring.put(9, |position| {
-                let mut words = [&head[..], &stack].concat();
-                words[1] = position;
-                words
-            });
+            let head = |position| EventHeader { position, point: 3, tsc, task: 1, weight, state: 2 };
+            let words = EventHeader::WORDS + stack.len();
+            let made = ring.put(words, |position| head(position).record(Kind::Event, &stack).collect());
             if made {
                 let line = format!("!null.write {task} {cpu:x} {tsc:x} {weight} - {:x} {:x}", stack[0], stack[1]);
                 self.event_ledger.insert((*cpu, tsc), line);
@@ -281,12 +273,14 @@ impl Kernel {
         stack.extend((1..depth).map(|_| 0xffff_ffff_8020_0000 + self.random.below(0x8_0000)));
         let (tick, tsc, version) = (self.tick, self.tsc, self.version);
         let Some(ring) = self.rings.get_mut(&cpu) else { return };
-        let made = ring.put(5 + stack.len(), |position| {
-            let mut first = Header { kind: Kind::Sample, words: 5 + stack.len() as u16 }.encode();
+        let made = ring.put(SampleHeader::WORDS - 1 + stack.len(), |position| {
+            let mut header = SampleHeader { position, tick, tsc, ..SampleHeader::default() };
+            (header.task, header.address) = (task, stack[0]);
+            let mut words: Vec<u64> = header.record(Kind::Sample, &stack[1..]).collect();
             if let Some(version) = version {
-                first = first & !(0xff << 24) | u64::from(version) << 24;
+                words[0] = words[0] & !(0xff << 24) | u64::from(version) << 24;
             }
-            [&[first, position, tick, tsc, task], stack.as_slice()].concat()
+            words
         });
         if made {
             let mut line = format!("{cpu:x} {tsc:x}");

@@ -4,6 +4,7 @@
 //! counted, and after a new claim everything that was not acknowledged is read again. A reader of copies gets the
 //! records until they are overwritten, whether they were acknowledged or not.
 
+use kprof_format::record::SampleHeader;
 use std::collections::VecDeque;
 
 #[derive(Clone, Debug, Default)]
@@ -154,7 +155,7 @@ impl Ring {
 
     /// The TSCs of the samples that are not acknowledged.
     pub fn tscs(&self) -> impl Iterator<Item = u64> {
-        self.records.iter().map(|(_, words)| words[3])
+        self.records.iter().map(|(_, words)| words[SampleHeader::AT.tsc])
     }
 
     pub fn in_ring(&self) -> usize {

@@ -1,6 +1,6 @@
 //! Arguments that say which samples count and what is shown. Stage: command line.
 
-use crate::select::Pattern;
+use crate::select::{Cpus, Pattern};
 use crate::symbols::Inlines;
 use crate::tally::By;
 use clap::{Args, ValueEnum};
@@ -9,9 +9,9 @@ use clap::{Args, ValueEnum};
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Which samples count")]
 pub struct Choice {
-    /// Only these CPUs, such as 1,3
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub cpu: Vec<u32>,
+    /// Only these CPUs, such as 0-3,7
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = crate::cli::values::cpus)]
+    pub cpu: Vec<Cpus>,
     /// The recorded hits of this point instead of the samples, by their weight (not with lockups and doctor);
     /// heap.live: allocations that were not freed
     #[arg(long, value_name = "NAME")]
@@ -33,6 +33,9 @@ pub struct Choice {
     /// No stacks with this function (named as for --under); may be repeated
     #[arg(long, value_name = "FUNCTION")]
     pub not: Vec<Pattern>,
+    /// Only stacks with this function, without what it has called; set by `report --callers`.
+    #[arg(skip)]
+    pub callers: Vec<Pattern>,
     /// Only samples taken with interrupts off, outside of interrupts and exceptions
     #[arg(long, conflicts_with = "irq_on")]
     pub irq_off: bool,

@@ -105,12 +105,6 @@ Examples:
   kprof-fold doctor profiling.txt kernel.elf
   kprof-fold doctor serial.log kernel.elf --format json";
 
-/// `heatmap`.
-pub const HEATMAP: &str = "\
-Examples:
-  kprof-fold heatmap profiling.txt kernel.elf -o heat.svg
-  kprof-fold heatmap --event block.read profiling.txt kernel.elf -o heatmap.svg";
-
 /// `probes`.
 pub const PROBES: &str = "\
 Examples:

@@ -5,7 +5,7 @@ use crate::cli::values::form_of_file;
 use crate::error::Error;
 use crate::output::report::Sort;
 use crate::read::form::Form;
-use crate::select::Pattern;
+use crate::select::{Cpus, Pattern};
 use clap::{Args, ValueEnum};
 
 /// Arguments of `folded`.
@@ -92,6 +92,12 @@ pub struct Report {
     #[arg(long, value_enum, value_name = "callees|callers", hide_possible_values = true)]
     #[arg(num_args = 0..=1, default_missing_value = "callees")]
     pub tree: Option<crate::output::tree::Direction>,
+    /// Who called this function: a tree of its callers, of stacks with it (named as for --under); may be repeated
+    #[arg(long, value_name = "FUNCTION", conflicts_with_all = ["tree", "callees"])]
+    pub callers: Vec<Pattern>,
+    /// What this function called: a tree from it inwards; may be repeated
+    #[arg(long, value_name = "FUNCTION", conflicts_with = "tree")]
+    pub callees: Vec<Pattern>,
     /// Leave out functions below this part of all samples, such as 0.2%
     #[arg(long, value_name = "PART", value_parser = crate::cli::values::part, default_value = "0%")]
     pub limit: f64,
@@ -182,9 +188,9 @@ pub struct Latency {
     /// Only these points; `block.*` is every point whose name begins with `block.`
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
-    /// Only hits on these CPUs, such as 1,3
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub cpu: Vec<u32>,
+    /// Only hits on these CPUs, such as 0-3,7
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = crate::cli::values::cpus)]
+    pub cpu: Vec<Cpus>,
     /// Recorded requests to disks, by disk and size
     #[arg(long)]
     pub by_size: bool,
@@ -314,17 +320,6 @@ pub enum Viewer {
     /// OpenTelemetry's profiles (protocol buffers); experimental, as the standard is (docs/fleet.md)
     #[cfg(feature = "otlp")]
     Otlp,
-}
-
-/// Arguments of `heatmap`.
-#[derive(Args, Clone, Debug)]
-pub struct Heatmap {
-    /// What to read.
-    #[command(flatten)]
-    pub input: Input,
-    /// Which samples count, and how they are shown.
-    #[command(flatten)]
-    pub choice: Choice,
 }
 
 /// Arguments of `annotate`.

@@ -6,6 +6,7 @@
 
 use super::Samples;
 use crate::symbols::Symbols;
+use crate::symbols::users::plain;
 use iced_x86::{Decoder, DecoderOptions, FastFormatter, Instruction};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -75,8 +76,15 @@ fn formatter() -> FastFormatter {
 /// The text of an instruction, with the function that it jumps to or calls.
 fn text(symbols: &Symbols, instruction: &Instruction, formatter: &mut FastFormatter) -> String {
     let mut text = String::new();
-    formatter.format(instruction, &mut text);
     let target = instruction.near_branch_target();
+    let mut shown = *instruction;
+    if target != 0 {
+        shown.set_near_branch64(plain(target));
+    }
+    if instruction.is_ip_rel_memory_operand() {
+        shown.set_memory_displacement64(plain(instruction.memory_displacement64()));
+    }
+    formatter.format(&shown, &mut text);
     let function = (target != 0).then(|| symbols.find(target)).flatten();
     // Bytes that are not code may be decoded as a jump to any target, also to one before all symbols.
     if let Some((number, offset)) = function.and_then(|it| Some((it, target.checked_sub(symbols.start(it))?))) {

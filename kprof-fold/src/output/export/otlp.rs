@@ -11,6 +11,7 @@
 pub mod events;
 
 use super::Input;
+use crate::symbols::users::plain;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value::Value};
 use opentelemetry_proto::tonic::profiles::v1development::{
     Function, KeyValueAndUnit, Line, Location, Mapping, Profile, ProfilesData, ProfilesDictionary, ResourceProfiles,
@@ -209,7 +210,7 @@ impl<'a> Made<'a> {
         }
         let outer = &all.places[places[0] as usize];
         let mapping_index = outer.symbol.map_or(0, |_| outer.image as i32 + 1);
-        let location = Location { mapping_index, address: outer.address, lines, ..Location::default() };
+        let location = Location { mapping_index, address: plain(outer.address), lines, ..Location::default() };
         let number = push(&mut self.dictionary.location_table, location);
         self.locations.insert(places, number);
         number

@@ -4,12 +4,12 @@
 //! frame at an address: its name, how deeply it is inlined, what kind of code it is, its file and line. Each address is
 //! looked up once.
 
-use crate::fold::frames::{ByAddress, FrameId, Frames, UNKNOWN};
-use crate::fold::walk::{RUNNING, Step, marker_name, walk};
+use crate::by_address::ByAddress;
+use crate::fold::frames::{FrameId, Frames, UNKNOWN};
+use crate::resolve::{self, Frame, Resolver};
 use crate::stacks::{StackId, Stacks};
 use crate::state::State;
-use crate::symbols::elf::{Inlined, Location};
-use crate::symbols::{INLINED, Symbols};
+use crate::symbols::Symbols;
 use kprof_format::marker::Marker;
 use std::collections::HashMap;
 
@@ -86,14 +86,14 @@ impl Places {
     pub fn new(given: impl Iterator<Item = StackId>, stacks: &Stacks, symbols: &Symbols, user: bool) -> Self {
         let states = (0..stacks.len()).map(|stack| State::of(stacks.traits(stack as StackId))).collect();
         let mut places = Self { starts: vec![(0, 0); stacks.len()], states, ..Self::default() };
-        let (mut words, mut frames) = (Vec::new(), Vec::new());
+        let (mut resolver, mut words, mut frames) = (Resolver::new(symbols), Vec::new(), Vec::new());
         for stack in given {
             if places.starts[stack as usize].1 > 0 {
                 continue;
             }
             stacks.words(stack, &mut words);
             frames.clear();
-            places.resolve(&words, symbols, user, &mut frames);
+            places.resolve(&words, &mut resolver, user, &mut frames);
             let is_idle = places.state(stack) == State::Idle;
             let start = places.joined.len() as u32;
             let mut kind = Kind::Kernel;
@@ -143,21 +143,20 @@ impl Places {
     }
 
     /// Appends the frames of a stack, innermost first, with the marker of those that are markers.
-    fn resolve(&mut self, words: &[u64], symbols: &Symbols, user: bool, frames: &mut Vec<(u32, Option<Marker>)>) {
+    fn resolve(
+        &mut self,
+        words: &[u64],
+        resolver: &mut Resolver<'_>,
+        user: bool,
+        frames: &mut Vec<(u32, Option<Marker>)>,
+    ) {
+        let symbols = resolver.symbols;
         let mut push = |(from, count): (u32, u32), marker| frames.extend((from..from + count).map(|at| (at, marker)));
-        walk(
-            words,
-            user,
-            |sampled| symbols.lacks_frame(sampled),
-            |step| match step {
-                Step::Address(address) => push(self.address(address, symbols), None),
-                Step::Marker(marker) => push(self.marker(&marker_name(marker)), Some(marker)),
-                Step::Running => push(self.marker(RUNNING), None),
-            },
-        );
-        if frames.is_empty() {
-            frames.extend([(self.marker(UNKNOWN).0, None)]);
-        }
+        resolver.frames(words, user, |frame| match frame {
+            Frame::At(address, place) => push(self.address(address, place, symbols), None),
+            Frame::Marker(marker) => push(self.marker(&frame.name()), Some(marker)),
+            Frame::Running | Frame::Nothing => push(self.marker(&frame.name()), None),
+        });
     }
 
     fn marker(&mut self, name: &str) -> (u32, u32) {
@@ -171,12 +170,12 @@ impl Places {
         found
     }
 
-    fn address(&mut self, address: u64, symbols: &Symbols) -> (u32, u32) {
+    fn address(&mut self, address: u64, place: &resolve::Place, symbols: &Symbols) -> (u32, u32) {
         if let Some(found) = self.by_address.get(&address) {
             return *found;
         }
         let from = self.bare.len() as u32;
-        match symbols.find(address) {
+        match place.symbol {
             None => {
                 let unknown = self.names.named(UNKNOWN);
                 self.bare.push(nameless(unknown, address, kind(address)));
@@ -185,14 +184,11 @@ impl Places {
                 let function = self.names.named(&symbols.function(number));
                 let symbol = Some((symbols.start(number), function));
                 let image = self.image(address, symbols);
-                let inlined = symbols.inlined(address);
-                let depths = (0..inlined.len() as u32).rev();
-                for (Inlined { name, location, .. }, depth) in inlined.into_iter().zip(depths) {
-                    let own = name.as_deref().map(|name| symbols.shown(name).into_owned());
-                    let function = own.as_deref().map_or(function, |name| self.names.named(name));
-                    let shown = self.shown(function, own.is_some(), location.as_ref().filter(|_| symbols.with_lines));
-                    let line = location.map(|place| (self.names.named(&place.file), place.line));
-                    let kind = kind(address);
+                for at in &place.functions {
+                    let function = self.names.named(&at.name);
+                    let shown = self.names.named(&at.shown(symbols.with_lines));
+                    let line = at.location.as_ref().map(|place| (self.names.named(&place.file), place.line));
+                    let (kind, depth) = (kind(address), at.depth);
                     self.bare.push(Place { function, shown, depth, address, symbol, image, line, kind });
                 }
             }
@@ -200,17 +196,6 @@ impl Places {
         let found = (from, self.bare.len() as u32 - from);
         self.by_address.insert(address, found);
         found
-    }
-
-    fn shown(&mut self, function: FrameId, is_inlined: bool, line: Option<&Location>) -> FrameId {
-        let mark = if is_inlined { INLINED } else { "" };
-        let line =
-            line.map_or_else(String::new, |place| format!(" {}:{}", crate::symbols::short(&place.file), place.line));
-        if mark.is_empty() && line.is_empty() {
-            return function;
-        }
-        let name = format!("{}{mark}{line}", self.names.name(function));
-        self.names.named(&name)
     }
 
     fn image(&mut self, address: u64, symbols: &Symbols) -> u32 {

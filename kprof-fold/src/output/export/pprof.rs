@@ -7,12 +7,11 @@
 pub mod proto;
 pub mod values;
 
-use crate::fold::frames::UNKNOWN;
-use crate::fold::walk::{RUNNING, Step, marker_name, walk};
+use crate::resolve::{self, Frame, Resolver};
 use crate::select::Select;
 use crate::stacks::Stacks;
-use crate::symbols::elf::Inlined;
-use crate::symbols::{INLINED, Symbols, name::clean};
+use crate::symbols::Symbols;
+use crate::symbols::users::plain;
 use crate::timeline::{Event, Timeline};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -83,14 +82,14 @@ fn messages(
     let mut made = Made::new(symbols, about, &[("samples", "count")]);
     let (cpu_key, task_key) = (made.text("cpu"), made.text("task"));
     let tasks: Vec<i64> = timeline.tasks.iter().map(|task| made.text(task)).collect();
-    let (mut words, mut bytes, mut known) = (Vec::new(), Vec::new(), None);
+    let (mut resolver, mut words, mut bytes, mut known) = (Resolver::new(symbols), Vec::new(), Vec::new(), None);
     let mut part = Profile { sample: vec![Sample::default()], ..Profile::default() };
     for same in timeline.events.chunk_by(|a, b| order(a) == order(b)) {
         let (stack, cpu, task) = order(&same[0]);
         let sample = &mut part.sample[0];
         if known.replace(stack) != Some(stack) {
             stacks.words(stack, &mut words);
-            sample.location_id = made.stack(&words, select.user);
+            sample.location_id = made.stack(&mut resolver, &words, select.user);
         }
         sample.value = vec![same.len() as i64];
         let by_cpu = Label { key: cpu_key, num: i64::from(cpu), ..Label::default() };
@@ -164,7 +163,7 @@ impl<'a> Made<'a> {
         }
         let id = self.profile.mapping.len() as u64 + 1;
         let (filename, build_id) = (self.text(file), self.text(build_id.unwrap_or_default()));
-        let (memory_start, memory_limit) = text.unwrap_or((0, 0));
+        let (memory_start, memory_limit) = text.map_or((0, 0), |(from, to)| (plain(from), plain(to)));
         self.profile.mapping.push(Mapping {
             id,
             memory_start,
@@ -182,21 +181,14 @@ impl<'a> Made<'a> {
     }
 
     /// The locations of a stack, innermost first; at least one.
-    fn stack(&mut self, words: &[u64], user: bool) -> Vec<u64> {
-        let (symbols, mut ids) = (self.symbols, Vec::with_capacity(words.len()));
-        walk(
-            words,
-            user,
-            |sampled| symbols.lacks_frame(sampled),
-            |step| match step {
-                Step::Address(address) => ids.push(self.location(address)),
-                Step::Marker(marker) => ids.push(self.named(&marker_name(marker))),
-                Step::Running => ids.push(self.named(RUNNING)),
-            },
-        );
-        if ids.is_empty() {
-            ids.push(self.named(UNKNOWN));
-        }
+    fn stack(&mut self, resolver: &mut Resolver<'_>, words: &[u64], user: bool) -> Vec<u64> {
+        let mut ids = Vec::with_capacity(words.len());
+        resolver.frames(words, user, |frame| {
+            ids.push(match frame {
+                Frame::At(address, place) if place.symbol.is_some() => self.location(address, place),
+                Frame::At(..) | Frame::Marker(_) | Frame::Running | Frame::Nothing => self.named(&frame.name()),
+            });
+        });
         ids
     }
 
@@ -211,24 +203,15 @@ impl<'a> Made<'a> {
         id
     }
 
-    fn location(&mut self, address: u64) -> u64 {
+    fn location(&mut self, address: u64, place: &resolve::Place) -> u64 {
         if let Some(id) = self.by_address.get(&address) {
             return *id;
         }
-        let Some(number) = self.symbols.find(address) else {
-            let id = self.named(UNKNOWN);
-            self.by_address.insert(address, id);
-            return id;
+        let line = |function: &resolve::Function| {
+            let (file, line) = function.location.as_ref().map_or(("", 0), |place| (&place.file[..], place.line));
+            Line { function_id: self.function(&function.name, file), line: i64::from(line) }
         };
-        let function = self.symbols.function(number);
-        let frames = self.symbols.inlined(address);
-        let line = frames.iter().map(|Inlined { name, location, .. }| {
-            let name = name.as_deref().map(|name| self.symbols.shown(name));
-            let name = name.as_deref().unwrap_or(&function);
-            let (file, line) = location.as_ref().map_or(("", 0), |place| (&place.file[..], i64::from(place.line)));
-            Line { function_id: self.function(name, file), line }
-        });
-        let line = line.collect();
+        let line = place.functions.iter().map(line).collect();
         let mapping_id = match self.symbols.image_at(address) {
             Some(image) => {
                 let build_id = image.symbols.elf.as_ref().and_then(|elf| elf.build_id.as_deref());
@@ -236,7 +219,7 @@ impl<'a> Made<'a> {
             }
             None => 1,
         };
-        let id = self.push(Location { mapping_id, address, line, ..Location::default() });
+        let id = self.push(Location { mapping_id, address: plain(address), line, ..Location::default() });
         self.by_address.insert(address, id);
         id
     }
@@ -248,8 +231,7 @@ impl<'a> Made<'a> {
     }
 
     fn function(&mut self, name: &str, file: &str) -> u64 {
-        let name = clean(name);
-        let (name, filename) = (self.text(name.strip_suffix(INLINED).unwrap_or(&name)), self.text(file));
+        let (name, filename) = (self.text(name), self.text(file));
         let next = self.profile.function.len() as u64 + 1;
         let id = *self.functions.entry((name, filename)).or_insert(next);
         if id == next {

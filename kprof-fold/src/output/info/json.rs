@@ -9,6 +9,7 @@ use crate::output::report::json::account as account_json;
 use crate::output::time;
 use crate::overview::Overview;
 use crate::profile::{Boot, Mark, Profile};
+use crate::symbols::users::plain;
 use kprof_format::fact::Fact;
 use serde_json::{Value, json};
 
@@ -46,7 +47,7 @@ fn boot_json(boot: &Boot, tsc_hz: Option<f64>) -> Value {
     let marks = |marks: &[Mark]| marks.iter().map(mark).collect::<Vec<_>>();
     let header: serde_json::Map<String, Value> =
         boot.header.iter().map(|(key, value)| (key.clone(), Value::from(value.clone()))).collect();
-    let anchor = |(name, address): &(String, u64)| json!({ "name": name, "address": format!("{address:x}") });
+    let anchor = |(name, address): &(String, u64)| json!({ "name": name, "address": format!("{:x}", plain(*address)) });
     let cpus = boot.cpus.iter().map(|(number, cpu)| {
         let seen = &cpu.seen;
         let seconds = seen.tsc_min().zip(seen.tsc_max()).zip(tsc_hz).map(|((from, to), hz)| (to - from) as f64 / hz);

@@ -2,19 +2,27 @@
 // and dark; short names and numbers for people.
 
 const isDark = matchMedia("(prefers-color-scheme: dark)");
-/// Hue, saturation and lightness of each kind of frame. Of each function the lightness differs a little.
+/// Hue, saturation and lightness of each kind of frame, in light and in dark. The text of a box can be read on each of
+/// them: its contrast is at least 4.5 to 1. Of each function the lightness differs a little.
 const FRAME_COLORS = {
-  kernel: [28, 80, 70], inlined: [46, 75, 74], syscall: [190, 55, 62], interrupt: [275, 50, 72],
-  user: [110, 40, 66], marker: [0, 0, 74], lost: [0, 0, 55],
-  unrecorded: [0, 0, 86],
+  kernel: [[28, 80, 70], [28, 58, 28]], inlined: [[46, 75, 74], [46, 40, 27]],
+  syscall: [[190, 55, 62], [190, 55, 25]], interrupt: [[275, 50, 76], [275, 38, 37]],
+  user: [[110, 40, 66], [110, 30, 26]], marker: [[0, 0, 74], [0, 0, 32]], lost: [[0, 0, 60], [0, 0, 38]],
+  unrecorded: [[0, 0, 86], [0, 0, 24]],
 };
-/// The same for what CPUs do in the lanes.
-const KIND_COLORS = [[28, 80, 62], [8, 75, 52], [275, 50, 62], [110, 40, 56], [215, 20, 84]];
-const LOST_COLOR = [0, 0, 25];
+/// The same for what CPUs do in the lanes, then for what is lost. People who see fewer colors can tell them apart.
+const KIND_COLORS = [
+  [[28, 85, 66], [28, 75, 58]], [[350, 75, 38], [352, 80, 42]], [[270, 55, 62], [268, 60, 66]],
+  [[150, 45, 44], [158, 60, 33]], [[215, 25, 86], [215, 12, 28]], [[0, 0, 12], [0, 0, 95]],
+];
+/// The root of a flame graph, and what has not changed.
+const NEUTRAL = [[0, 0, 84], [0, 0, 28]];
+/// What is selected or under the pointer.
+const OUTLINE = [[275, 90, 45], [275, 90, 80]];
 
-function css([hue, saturation, light], shift = 0) {
-  const shown = isDark.matches ? light * 0.62 : light;
-  return `hsl(${hue} ${saturation}% ${(shown + shift).toFixed(1)}%)`;
+function css(color, shift = 0) {
+  const [hue, saturation, light] = color[isDark.matches ? 1 : 0];
+  return `hsl(${hue} ${saturation}% ${(light + shift).toFixed(1)}%)`;
 }
 
 function kindOfFrame(name, traits) {
@@ -41,9 +49,10 @@ function frameColors(data) {
 /// The color for a change of share: red if it grew, blue if it shrank, pale if it may be chance.
 function changeColor(change, isSignificant) {
   const size = Math.min(1, Math.abs(change) * 20);
-  if (change === 0 || size < 0.005) return css([0, 0, 84]);
+  if (change === 0 || size < 0.005) return css(NEUTRAL);
   const hue = change > 0 ? 5 : 215;
-  return isSignificant ? css([hue, 75, 74 - 18 * size]) : css([hue, 25, 86]);
+  return isSignificant ? css([[hue, 75, 76 - 12 * size], [hue, 30 + 40 * size, 28 + 6 * size]])
+    : css([[hue, 25, 86], [hue, 14, 26]]);
 }
 
 /// The last part of a function's path, without the types of a generic instance.

@@ -37,11 +37,9 @@ function around(data, choice, counts, func, makeTree) {
 /// The tables. `all` are the samples that shares are parts of; `chosen` is called with a function.
 function showDetail(section, data, { choice, counted, functions, all }, chosen, setView) {
   const { func } = choice;
-  section.replaceChildren(element("h2", { textContent: "Details" }));
-  if (func === null) {
-    section.append(element("p", { textContent: "Select a function." }));
-    return;
-  }
+  section.replaceChildren();
+  if (func === null) return;
+  section.append(element("h2", { textContent: "Details" }));
   const [self, total] = [functions.self[func], functions.total[func]];
   section.append(element("p", { className: "code", textContent: fullName(data, func) }));
   const sum = (name, samples) => `${name} ${amountInText(samples)} (${percent(samples, all)})`;

@@ -43,6 +43,18 @@ class Flame {
     this.spacer.style.height = `${above}px`;
     // A flame graph is read from its root, which is at the bottom.
     if (isNew && this.parts.length === 1 && this.parts[0].grows === "up") this.scroll.scrollTop = above;
+    this.seen ??= this.scroll.clientHeight;
+  }
+
+  /// Draws the same contents in another width or height. A root that was in sight stays in sight.
+  resize() {
+    const { scroll } = this;
+    if (!this.style) return;
+    const sawRoot = scroll.scrollTop + (this.seen ?? 0) >= this.height - 1;
+    this.seen = scroll.clientHeight;
+    if (this.width !== scroll.clientWidth) this.layout();
+    if (sawRoot && this.parts[0].grows === "up" && this.parts.length === 1) scroll.scrollTop = this.height;
+    this.draw();
   }
 
   /// The boxes of a part: the zoomed node and its callers in full width, everything below in proportion.
@@ -84,7 +96,7 @@ class Flame {
     context.textBaseline = "middle";
     const letter = context.measureText("m").width;
     const top = this.scroll.scrollTop;
-    const [ink, line] = [getComputedStyle(document.body).color, css([275, 90, 45])];
+    const [ink, line] = [getComputedStyle(document.body).color, css(OUTLINE)];
     for (const box of this.boxes) {
       const y = box.y - top;
       if (y + ROW < 0 || y > height) continue;
@@ -92,7 +104,7 @@ class Flame {
       context.fillStyle = style.color(box);
       context.fillRect(box.x, y, Math.max(box.width - 0.6, 0.3), ROW - 1);
       const text = box.width > 3 * letter ? label(style.text(box), Math.floor((box.width - 6) / letter)) : "";
-      context.globalAlpha = box.isCaller ? 0.8 : 1;
+      context.globalAlpha = 1;
       context.fillStyle = ink;
       if (text) context.fillText(text, box.x + 3, y + ROW / 2);
       if (this.isSelected(box) || box === this.hovered) {

@@ -50,6 +50,7 @@ async function start() {
     showFlame();
     table.show(now);
     showDetail($("detail"), data, now, chosen, (view) => change({ view, zoom: [] }));
+    showStrip();
     showControls();
     // Browsers limit how often the address may be changed.
     clearTimeout(addressing);
@@ -82,6 +83,30 @@ async function start() {
       : view !== "sandwich" && zoomed.length ? `Zoomed to: ${zoomed.join(" › ")}` : "";
   }
 
+  /// Where all the time of the chosen range and CPUs went. Each part is a switch of its kind of samples.
+  function showStrip() {
+    $("strip").hidden = Boolean(data.event);
+    if (data.event) return;
+    const ticks = timeline.ticks(choice);
+    const all = ticks.reduce((sum, one) => sum + one, 0);
+    const parts = [...KINDS, "lost"].map((name, kind) => {
+      const share = percent(ticks[kind], all);
+      const isShown = kind === KINDS.length || choice.kinds[kind];
+      const part = element(kind < KINDS.length ? "button" : "span", { title: `${name}: ${share} of all time` });
+      if (kind < KINDS.length) {
+        part.type = "button";
+        part.ariaPressed = String(isShown);
+        part.onclick = () => change({ kinds: choice.kinds.map((is, at) => (at === kind ? !is : is)), zoom: [] });
+      }
+      part.ariaLabel = part.title;
+      part.style.flexGrow = ticks[kind];
+      part.style.background = css(KIND_COLORS[kind]);
+      part.className = isShown ? "" : "off";
+      return ticks[kind] > 0 ? part : null;
+    });
+    $("strip").replaceChildren(...parts.filter(Boolean));
+  }
+
   /// How much of the samples has a function that was searched for.
   function foundText(isFound) {
     const { calls, weights, all } = now;
@@ -110,7 +135,7 @@ async function start() {
       text,
       isFaded: (box) => Boolean(isFound) && (box.node === 0 || !isFound[frame(box)]),
       color: (box) => {
-        if (box.node === 0) return css([0, 0, 84]);
+        if (box.node === 0) return css(NEUTRAL);
         if (!isComparison || !isComparison(box)) return colors[frame(box)];
         return changeColor(changed(box), isCertain(changeOf(data, frame(box))));
       },
@@ -190,6 +215,15 @@ async function start() {
     change(choice.view === "sandwich" ? { func } : { func, zoom: pathTo(box.part.tree, box.node) });
   }
 
+  /// A square of a color, which follows the scheme.
+  function swatchOf(color) {
+    const swatch = element("span", { className: "swatch" });
+    const paint = () => (swatch.style.background = color());
+    isDark.addEventListener("change", paint);
+    paint();
+    return swatch;
+  }
+
   /// Whether a kind of frame can be there. What is not known of a heap is said at the top.
   function isInLegend(name) {
     if (name === "unrecorded") return Boolean(data.event) && !data.event.isLive;
@@ -201,23 +235,19 @@ async function start() {
       const box = element("input", { type: "checkbox" });
       box.addEventListener("change", () =>
         change({ kinds: choice.kinds.map((is, at) => (at === kind ? box.checked : is)), zoom: [] }));
-      const swatch = element("span", { className: "swatch" });
-      swatch.style.background = css(KIND_COLORS[kind]);
+      const swatch = swatchOf(() => css(KIND_COLORS[kind]));
       // An event does not say whether interrupts were on, so only what is known is offered.
       const isHidden = Boolean(data.event) && !data.stacks.kind.includes(kind);
       $("kinds").append(element("label", { hidden: isHidden }, box, swatch, name));
     });
     if (data.event) $("kinds").querySelector("legend").textContent = data.event.isLive ? "Allocated in" : "Hits in";
     const legend = data.old
-      ? [["grew", changeColor(0.04, true)], ["shrank", changeColor(-0.04, true)],
-        [data.event ? "not certain" : "may be chance", changeColor(0.04, false)], ["same", changeColor(0, false)]]
+      ? [["grew", () => changeColor(0.04, true)], ["shrank", () => changeColor(-0.04, true)],
+        [data.event ? "not certain" : "may be chance", () => changeColor(0.04, false)],
+        ["same", () => changeColor(0, false)]]
       : Object.entries(FRAME_COLORS).filter(([name]) => isInLegend(name))
-        .map(([name, color]) => [name === "unrecorded" ? "not recorded" : name, css(color)]);
-    $("legend").replaceChildren(...legend.map(([name, color]) => {
-      const swatch = element("span", { className: "swatch" });
-      swatch.style.background = color;
-      return element("li", {}, swatch, name);
-    }));
+        .map(([name, color]) => [name === "unrecorded" ? "not recorded" : name, () => css(color)]);
+    $("legend").replaceChildren(...legend.map(([name, color]) => element("li", {}, swatchOf(color), name)));
     for (const name of ["inline", "view"]) {
       $(name).addEventListener("change", () => change({ [name]: $(name).value, zoom: [] }));
     }
@@ -235,8 +265,13 @@ async function start() {
     $("svg").addEventListener("click", () =>
       save("flamegraph.svg", "image/svg+xml", svgText(flame, data.title, $("summary").textContent)));
     const canvas = $("flame");
-    canvas.addEventListener("mousemove", (event) => hover(flame.at(event)));
+    canvas.addEventListener("mousemove", (event) => hover(flame.at(event), event));
     canvas.addEventListener("mouseleave", () => hover(null));
+    const lanes = $("timeline");
+    lanes.addEventListener("pointermove", (event) => said(timeline.describe(event), event));
+    lanes.addEventListener("pointerleave", () => said(""));
+    // The splitter changes the width of the picture.
+    new ResizeObserver(() => requestAnimationFrame(() => flame.resize())).observe($("scroll"));
     canvas.addEventListener("click", (event) => zoomTo(flame.at(event)));
     document.addEventListener("keydown", key);
     addEventListener("resize", show);
@@ -247,9 +282,22 @@ async function start() {
     });
   }
 
-  function hover(box) {
+  function hover(box, event) {
     flame.hover(box);
-    $("hover").textContent = box ? flame.style.describe(box) : "\u00a0";
+    said(box ? flame.style.describe(box) : "", event);
+  }
+
+  /// Shows a text in the status bar, and at the pointer if it is there.
+  function said(text, event) {
+    $("hover").textContent = text || "\u00a0";
+    const tip = $("tip");
+    tip.hidden = !text || !event || event.buttons > 0;
+    if (tip.hidden) return;
+    tip.textContent = text;
+    const { width, height } = tip.getBoundingClientRect();
+    const x = Math.max(4, Math.min(event.clientX + 14, innerWidth - width - 4));
+    const y = event.clientY + 18 + height > innerHeight ? event.clientY - 10 - height : event.clientY + 18;
+    tip.style.transform = `translate(${x}px, ${y}px)`;
   }
 
   /// Takes the range that was typed; what is not a range is put back.
@@ -275,7 +323,7 @@ async function start() {
       event.preventDefault();
       const box = flame.neighbour(event.key);
       flame.select(box);
-      $("hover").textContent = box ? flame.style.describe(box) : "\u00a0";
+      said(box ? flame.style.describe(box) : "");
     } else if (event.target === $("flame") && event.key === "Enter") {
       zoomTo(flame.boxes.find((box) => flame.isSelected(box)));
     }
@@ -286,7 +334,14 @@ async function start() {
   show();
   // For scripts that drive the page, and for its tests. `millis` is how long opening has taken.
   const millis = performance.now();
-  window.kprof = { millis, data, get now() { return now; }, get choice() { return choice; }, change, flame, timeline,
+  /// The colors of states, and those that have labels on them.
+  const palette = () => {
+    const changes = [1, 0.01, -0.01, -1].flatMap((size) => [true, false].map((is) => changeColor(size, is)));
+    const labels = [...new Set([css(NEUTRAL), ...frameColors(data), ...changes])];
+    return { kinds: KIND_COLORS.map((color) => css(color)), labels };
+  };
+  window.kprof = { millis, data, palette, get now() { return now; }, get choice() { return choice; }, change, flame,
+    timeline,
     folded: () => foldedText(data, now.calls, now.weights) };
 }
 

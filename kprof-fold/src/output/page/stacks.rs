@@ -5,13 +5,12 @@
 //! nodes, each with its parent and frame; stacks, each with its innermost node, the state of its samples and the
 //! instruction that was sampled. Stacks of both profiles with the same frames are one stack.
 
-use crate::fold::walk::{RUNNING, Step, marker_name, walk};
 use crate::output::annotate::code;
+use crate::resolve::{Frame, Function, Resolver};
 use crate::stacks::{StackId, Stacks};
 use crate::state::State;
-use crate::symbols::elf::{Inlined, Location};
-use crate::symbols::name::clean;
-use crate::symbols::{INLINED, Symbols, UNKNOWN};
+use crate::symbols::users::plain;
+use crate::symbols::{INLINED, Symbols};
 use kprof_format::marker::Marker;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -80,52 +79,20 @@ pub struct Source<'a> {
     pub is_of_point: bool,
 }
 
-/// The functions at an address, innermost first: name, traits, file and line.
-type Functions = Vec<(String, u32, Option<Location>)>;
-
-/// Finds the frames of stacks, with the traits of each. Each address is looked up once.
-struct Finder<'a> {
-    symbols: &'a Symbols,
-    by_address: HashMap<u64, Functions>,
+/// The traits of a function at an address.
+fn traits_of(function: &Function) -> u32 {
+    let bit = |is_set, bit| if is_set { bit } else { 0 };
+    bit(function.is_inlined(), bit::INLINED) | bit(function.is_library, bit::LIBRARY)
 }
 
-impl Finder<'_> {
-    fn at(&mut self, address: u64) -> &Functions {
-        let symbols = self.symbols;
-        self.by_address.entry(address).or_insert_with(|| {
-            let Some(number) = symbols.find(address) else { return vec![(UNKNOWN.to_owned(), 0, None)] };
-            let function = symbols.function(number);
-            let frame = |Inlined { name, location, is_library }: Inlined| match name {
-                None => (clean(&function).into_owned(), 0, location),
-                Some(name) => {
-                    let library = if is_library { bit::LIBRARY } else { 0 };
-                    (clean(&symbols.shown(&name)).into_owned(), bit::INLINED | library, location)
-                }
-            };
-            symbols.inlined(address).into_iter().map(frame).collect()
-        })
-    }
-
-    /// Calls `frame` with the name and traits of each frame of a stack, innermost first.
-    fn frames(&mut self, words: &[u64], user: bool, mut frame: impl FnMut(&str, u32)) {
-        let symbols = self.symbols;
-        walk(
-            words,
-            user,
-            |sampled| symbols.lacks_frame(sampled),
-            |step| match step {
-                Step::Address(address) => {
-                    self.at(address).iter().for_each(|(name, traits, _)| frame(name, *traits));
-                }
-                Step::Marker(Marker::Syscall) => frame(&marker_name(Marker::Syscall), bit::SYSCALL),
-                Step::Marker(marker @ (Marker::Interrupt(_) | Marker::Exception(_))) => {
-                    frame(&marker_name(marker), bit::INTERRUPT);
-                }
-                Step::Marker(marker) => frame(&marker_name(marker), 0),
-                Step::Running => frame(RUNNING, 0),
-            },
-        );
-    }
+/// Calls `add` with the name and traits of each function of a stack, innermost first.
+fn functions(resolver: &mut Resolver<'_>, words: &[u64], user: bool, mut add: impl FnMut(&str, u32)) {
+    resolver.frames(words, user, |frame| match frame {
+        Frame::At(_, place) => place.functions.iter().for_each(|function| add(&function.name, traits_of(function))),
+        Frame::Marker(Marker::Syscall) => add(&frame.name(), bit::SYSCALL),
+        Frame::Marker(Marker::Interrupt(_) | Marker::Exception(_)) => add(&frame.name(), bit::INTERRUPT),
+        Frame::Marker(_) | Frame::Running | Frame::Nothing => add(&frame.name(), 0),
+    });
 }
 
 impl Tree {
@@ -136,7 +103,7 @@ impl Tree {
 
     /// Adds the stacks with these numbers. Returns the number that each one has in the tree.
     pub fn add(&mut self, source: &Source<'_>, wanted: impl Iterator<Item = StackId>) -> HashMap<StackId, u32> {
-        let mut finder = Finder { symbols: source.symbols, by_address: HashMap::new() };
+        let mut resolver = Resolver::new(source.symbols);
         let (mut words, mut frames, mut added) = (Vec::new(), Vec::new(), HashMap::new());
         // The sampled instructions of this source; the same address may be other code in another one.
         let mut sampled = HashMap::new();
@@ -148,18 +115,15 @@ impl Tree {
             let traits = source.stacks.traits(id);
             let mut in_kernel = 0;
             if traits.is_kernel() {
-                finder.frames(&words, false, |_, _| in_kernel += 1);
+                functions(&mut resolver, &words, false, |_, _| in_kernel += 1);
             }
             frames.clear();
-            finder.frames(&words, true, |name, traits| {
+            functions(&mut resolver, &words, true, |name, traits| {
                 let user = if frames.len() < in_kernel { 0 } else { bit::USER };
                 frames.push(self.frame(name, traits | user));
             });
-            if frames.is_empty() {
-                frames.push(self.frame(UNKNOWN, 0));
-            }
             let node = frames.iter().rev().fold(0, |parent, frame| self.child(parent, *frame));
-            let instruction = self.instruction(&words, &mut finder, &mut sampled, in_kernel == 0, source.is_of_point);
+            let instruction = self.instruction(&words, &mut resolver, &mut sampled, in_kernel == 0, source.is_of_point);
             let stack = Stack { node, state: State::of(traits), instruction };
             added.insert(id, number_of(&mut self.stack_numbers, &mut self.stacks, &stack));
         }
@@ -178,38 +142,34 @@ impl Tree {
     fn instruction(
         &mut self,
         words: &[u64],
-        finder: &mut Finder<'_>,
+        resolver: &mut Resolver<'_>,
         known: &mut HashMap<u64, u32>,
         is_user: bool,
         is_of_point: bool,
     ) -> u32 {
         let mut sampled = None;
-        walk(
-            words,
-            true,
-            |_| false,
-            |step| {
-                let first = if let Step::Address(address) = step { Some(address) } else { None };
-                sampled.get_or_insert(first);
-            },
-        );
+        resolver.frames(words, true, |frame| {
+            let first = if let Frame::At(address, _) = frame { Some(address) } else { None };
+            sampled.get_or_insert(first);
+        });
         let Some(address) = sampled.flatten() else { return 0 };
         if let Some(number) = known.get(&address) {
             return *number;
         }
         let user = if is_user { bit::USER } else { 0 };
         let mut chain = Vec::new();
-        for (name, traits, place) in finder.at(address) {
-            if let Some(place) = place {
-                let frame = number_of(&mut self.frame_numbers, &mut self.frames, &(name.clone(), traits | user));
+        for function in &resolver.at(address).functions {
+            if let Some(place) = &function.location {
+                let key = (function.name.clone(), traits_of(function) | user);
+                let frame = number_of(&mut self.frame_numbers, &mut self.frames, &key);
                 chain.push((frame, number_of(&mut self.file_numbers, &mut self.files, &place.file), place.line));
             }
         }
         let number = if chain.is_empty() { 0 } else { self.instructions.len() as u32 + 1 };
         if number > 0 {
             let (address, text) = match is_of_point {
-                true => code::holding(finder.symbols, address),
-                false => (address, code::at(finder.symbols, address)),
+                true => code::holding(resolver.symbols, address),
+                false => (address, code::at(resolver.symbols, address)),
             };
             self.instructions.push((address, text, chain));
         }
@@ -238,7 +198,7 @@ impl Tree {
     /// Names, files and instructions, for the script.
     pub fn text(&self) -> Value {
         let instruction =
-            |(address, text, chain): &(u64, String, Vec<Place>)| json!([format!("{address:x}"), text, chain]);
+            |(address, text, chain): &(u64, String, Vec<Place>)| json!([format!("{:x}", plain(*address)), text, chain]);
         json!({
             "frames": self.frames.iter().map(|(name, _)| name).collect::<Vec<_>>(),
             "traits": self.frames.iter().map(|(_, traits)| traits).collect::<Vec<_>>(),

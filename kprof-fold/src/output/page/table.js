@@ -103,7 +103,7 @@ class FunctionTable {
 
   head(columns, choice) {
     const row = element("tr");
-    for (const [name, title] of [...columns, ["name", "Function"]]) {
+    for (const [name, title] of [["name", "Function"], ...columns]) {
       const cell = element("th", { scope: "col" });
       if (name !== "name") cell.className = "number";
       if (name === choice.sort) cell.ariaSort = name === "name" ? "ascending" : "descending";
@@ -116,7 +116,14 @@ class FunctionTable {
   }
 
   line(row, columns, choice) {
-    const line = element("tr", { className: row.frame === choice.func ? "selected" : "" });
+    const full = fullName(this.data, row.frame);
+    const last = full.slice(full.lastIndexOf(lastSegment(this.data.names[row.frame])));
+    // The last part of a path is what people look for, so the part before it is what is cut.
+    const button = element("button", { type: "button", title: full, onclick: () => this.chosen(row.frame) },
+      element("span", { className: "path", textContent: full.slice(0, full.length - last.length) }),
+      element("span", { className: "last", textContent: last }));
+    const line = element("tr", { className: row.frame === choice.func ? "selected" : "" },
+      element("td", { className: "name" }, button));
     for (const [, , cellOf] of columns) {
       const { text, bar, isPale } = cellOf(row);
       const cell = element("td", { className: "number", textContent: text });
@@ -127,9 +134,6 @@ class FunctionTable {
       if (isPale) cell.classList.add("pale");
       line.append(cell);
     }
-    const name = element("button", { type: "button", textContent: fullName(this.data, row.frame) });
-    name.addEventListener("click", () => this.chosen(row.frame));
-    line.append(element("td", { className: "name" }, name));
     return line;
   }
 }

@@ -40,23 +40,26 @@ class Timeline {
     return LEFT + (micros / this.data.end) * (this.width - LEFT);
   }
 
-  /// Ticks per lane, column and kind. Losses and filtered ticks are spread evenly over their time.
-  bins(columns) {
+  /// Ticks per lane, column and kind between two times. Losses and filtered ticks are spread evenly over their time.
+  bins(columns, from = 0, to = this.data.end) {
     const { data } = this;
     const kinds = KINDS.length + 1;
     const { weights } = data;
     const lanes = data.cpus.map(() => new (weights ? Float64Array : Float32Array)(columns * kinds));
     const { time, cpu, stack } = data.samples;
-    const scale = columns / data.end;
-    for (let at = 0; at < time.length; at++) {
-      lanes[cpu[at]][Math.floor(time[at] * scale) * kinds + data.stacks.kind[stack[at]]] += weights ? weights[at] : 1;
+    const scale = columns / (to - from);
+    const until = firstFrom(time, to);
+    for (let at = firstFrom(time, from); at < until; at++) {
+      const column = Math.floor((time[at] - from) * scale);
+      lanes[cpu[at]][column * kinds + data.stacks.kind[stack[at]]] += weights ? weights[at] : 1;
     }
-    const spread = (lane, from, to, kind, ticks) => {
-      if (!lane || !ticks || to === null) return;
-      const [first, last] = [(from ?? to) * scale, Math.min(to * scale, columns - 1e-6)];
-      const [low, high] = [Math.floor(first), Math.floor(last)];
+    const spread = (lane, begin, end, kind, ticks) => {
+      if (!lane || !ticks || end === null) return;
+      const first = ((begin ?? end) - from) * scale;
+      const last = Math.max(first, Math.min((end - from) * scale, (data.end - from) * scale - 1e-6));
+      const [low, high] = [Math.max(0, Math.floor(first)), Math.min(columns - 1, Math.floor(last))];
       for (let column = low; column <= high; column++) {
-        const part = low === high ? 1 : (Math.min(column + 1, last) - Math.max(column, first)) / (last - first);
+        const part = first === last ? 1 : (Math.min(column + 1, last) - Math.max(column, first)) / (last - first);
         lane[column * kinds + kind] += ticks * part;
       }
     };
@@ -68,6 +71,30 @@ class Timeline {
       spread(lane(cpu), from, to, IDLE, idle);
     }
     return lanes;
+  }
+
+  /// The ticks of each kind in the chosen time, on the CPUs that are shown. Their task is not known of all of them.
+  ticks({ from, to, hiddenCpus }) {
+    const lanes = from === null ? this.bins(1) : this.bins(1, from, to);
+    const isShown = (_, at) => !hiddenCpus.has(this.data.cpus[at]);
+    const shown = lanes.filter(isShown);
+    return lanes[0]?.map((_, kind) => shown.reduce((sum, lane) => sum + lane[kind], 0)) ?? [];
+  }
+
+  /// What the CPU under the pointer did at that time: the kinds of its ticks in this column of pixels.
+  describe(event) {
+    const { data } = this;
+    const y = event.clientY - this.canvas.getBoundingClientRect().top - (this.hasMarks ? AXIS : 0);
+    const lane = Math.floor(y / LANE);
+    const at = this.micros(event);
+    if (!this.lanes || lane < 0 || lane >= data.cpus.length) return "";
+    const width = data.end / this.lanes.width;
+    const first = Math.min(Math.floor(at / width), this.lanes.width - 1) * width;
+    const ticks = this.bins(1, first, Math.max(first + width, first + 1))[lane];
+    const all = ticks.reduce((sum, one) => sum + one, 0);
+    const shares = [...KINDS, "lost"].map((name, kind) => [ticks[kind], name]).filter(([ticks]) => ticks > 0)
+      .sort((a, b) => b[0] - a[0]).map(([ticks, name]) => `${percent(ticks, all)} ${name}`);
+    return `CPU ${data.cpus[lane]}, ${seconds(at)} s: ${shares.join(", ") || "no tick"}`;
   }
 
   show(range, hiddenCpus) {
@@ -93,7 +120,7 @@ class Timeline {
     canvas.width = columns;
     canvas.height = Math.max(1, data.cpus.length * LANE);
     const context = canvas.getContext("2d");
-    const colors = [...KIND_COLORS, LOST_COLOR].map((color) => css(color));
+    const colors = KIND_COLORS.map((color) => css(color));
     const sumOf = (ticks) => ticks.reduce((sum, one) => sum + one, 0);
     const ticksAt = (lane, column) => lane.subarray(column * colors.length, (column + 1) * colors.length);
     this.most = 0;

@@ -5,10 +5,11 @@
 
 use super::super::OpenControl;
 use crate::errors::{CommandError, StreamName};
-use crate::format::command::{Command, Mode, Who};
+use crate::format::command::{Command, Mode};
+use crate::format::settings::Setting;
 use crate::kernel::ControlDone;
 use crate::parts::{self, name};
-use crate::state::choices::{Choices, Key};
+use crate::state::choices::{Choices, Keys};
 use crate::state::layers::Layers;
 use crate::state::settings::State;
 use core::sync::atomic::Ordering;
@@ -21,7 +22,7 @@ pub(super) struct Plan {
     pub(super) before: Choices,
     pub(super) choices: Choices,
     /// The settings that the lines set, whether their values change or not.
-    pub(super) keys: Key,
+    pub(super) keys: Keys,
     /// The settings with what the lines set, each in its layer.
     pub(super) layers: Layers,
     pub(super) state_before: State,
@@ -48,7 +49,7 @@ impl Plan {
         Self {
             before,
             choices: before,
-            keys: Key::empty(),
+            keys: Keys::empty(),
             layers: shared.layers(),
             state_before: state,
             state,
@@ -72,13 +73,12 @@ impl Plan {
             Command::Start if self.state == State::Frozen => return Err(CommandError::State("frozen: `thaw` goes on")),
             Command::Start => self.state = State::Running,
             Command::Stop => self.state = State::Stopped,
-            Command::Mode(Mode::Overwrite) | Command::Freeze | Command::Thaw if !parts::RECORDER => {
+            Command::Set(Setting::Mode(Mode::Overwrite)) | Command::Freeze | Command::Thaw if !parts::RECORDER => {
                 return Err(CommandError::NotCompiledIn(name::RECORDER));
             }
-            Command::Hz(_) if shared.config().is_some_and(|config| config.event.is_some()) => {
+            Command::Set(Setting::Hz(_)) if shared.config().is_some_and(|config| config.event.is_some()) => {
                 return Err(CommandError::State("ticks are caused by an event, not by time: there is no rate"));
             }
-            Command::Lockup(ms) => self.choices.lockup_ms = ms,
             // Repeats a `freeze` that ended with ticks still pending, to complete it.
             Command::Freeze if self.state == State::Frozen && shared.recorder() => {}
             Command::Freeze if self.state != State::Running || !self.choices.overwrites() => {
@@ -87,17 +87,10 @@ impl Plan {
             Command::Freeze => self.state = State::Frozen,
             Command::Thaw if self.state != State::Frozen => return Err(CommandError::State("not frozen")),
             Command::Thaw => self.state = State::Running,
-            Command::Mode(_) if self.state == State::Frozen => {
+            Command::Set(Setting::Mode(_)) if self.state == State::Frozen => {
                 return Err(CommandError::State("frozen: `thaw` comes before `mode`"));
             }
-            Command::Mode(mode) => self.choices.mode = mode,
-            Command::Hz(hz) => self.choices.hz = hz,
-            Command::RandomInterval(random) => self.choices.random_interval = random,
-            Command::Seed(seed) => self.choices.seed = seed,
-            Command::Include(yes, Who::Idle) => self.choices.include_idle = yes,
-            Command::Include(yes, Who::User) => self.choices.include_user = yes,
-            Command::Backoff(on) => self.choices.backoff = on,
-            Command::Depth(depth) => self.choices.depth = depth,
+            Command::Set(setting) => self.choices.set(setting),
             Command::Cpus(list) if list.greatest() >= Some(shared.slots().len()) => {
                 return Err(CommandError::Value("cpus that exist"));
             }
@@ -168,25 +161,17 @@ impl Plan {
 
 /// Whether a command is about the state or the mode.
 pub(super) fn names_state(command: &Command<'_>) -> bool {
-    matches!(command, Command::Start | Command::Stop | Command::Freeze | Command::Thaw | Command::Mode(_))
+    matches!(command, Command::Start | Command::Stop | Command::Freeze | Command::Thaw | Command::Set(Setting::Mode(_)))
 }
 
 /// The setting that a command sets.
-fn key(command: &Command<'_>) -> Key {
+fn key(command: &Command<'_>) -> Keys {
     match command {
-        Command::Hz(_) => Key::HZ,
-        Command::RandomInterval(_) => Key::INTERVAL,
-        Command::Seed(_) => Key::SEED,
-        Command::Include(_, Who::Idle) => Key::IDLE,
-        Command::Include(_, Who::User) => Key::USER,
-        Command::Backoff(_) => Key::BACKOFF,
-        Command::Depth(_) => Key::DEPTH,
-        Command::Mode(_) => Key::MODE,
-        Command::Lockup(_) => Key::LOCKUP,
-        Command::Cpus(_) => Key::CPUS,
-        Command::Protocol(_) | Command::Copy(_) | Command::Lease => Key::empty(),
-        Command::Event(..) | Command::Probe(_) | Command::Unprobe(_) => Key::empty(),
-        Command::Start | Command::Stop | Command::Freeze | Command::Thaw => Key::STATE,
-        Command::Mark(_) | Command::Flush | Command::Ack(..) | Command::WaitMs(_) => Key::empty(),
+        Command::Set(setting) => setting.key(),
+        Command::Cpus(_) => Keys::CPUS,
+        Command::Protocol(_) | Command::Copy(_) | Command::Lease => Keys::empty(),
+        Command::Event(..) | Command::Probe(_) | Command::Unprobe(_) => Keys::empty(),
+        Command::Start | Command::Stop | Command::Freeze | Command::Thaw => Keys::STATE,
+        Command::Mark(_) | Command::Flush | Command::Ack(..) | Command::WaitMs(_) => Keys::empty(),
     }
 }

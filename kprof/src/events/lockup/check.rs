@@ -22,7 +22,7 @@ use crate::events::kernel::EventKernel;
 use crate::events::slot::EventSlot;
 use crate::format::counter::Counter;
 use crate::format::marker::{Facts, Marker};
-use crate::format::record::{Kind, SAMPLE_HEADER_WORDS};
+use crate::format::record::{Kind, SampleHeader};
 use crate::patience::Patience;
 use crate::state::Shared;
 use crate::state::slot::CpuSlot;
@@ -31,7 +31,7 @@ use core::sync::atomic::Ordering;
 /// How long to wait for the meta stream's lock, which a CPU that is locked up may hold, in microseconds.
 const META_WAIT_US: u64 = 1000;
 /// The words of a sample that are checked.
-const WORDS: usize = SAMPLE_HEADER_WORDS + 8;
+const WORDS: usize = SampleHeader::WORDS + 7;
 
 /// Checks every CPU. `is_first`: no tick was sent since sampling was stopped.
 pub(crate) fn check<K: EventKernel>(events: &Events<K>, me: usize, is_first: bool) {
@@ -108,18 +108,18 @@ fn samples(slot: &CpuSlot, watch: &mut Watch) -> bool {
 /// What the first words of a record say.
 fn sample(words: &[u64]) -> Sample {
     let word = |index: usize| words.get(index).copied().unwrap_or(0);
-    let address = word(SAMPLE_HEADER_WORDS);
-    let facts = match Marker::decode(word(SAMPLE_HEADER_WORDS + 1)) {
+    let SampleHeader { tsc, task, address, .. } = SampleHeader::read(word);
+    let facts = match Marker::decode(word(SampleHeader::WORDS)) {
         Some(Marker::Facts(facts)) => facts.0,
         _ => 0,
     };
     // An interrupt handler that runs on an idle CPU is at work. Only with the trigger `published` its sample says idle,
     // and has the entry next to that.
     let is_entry = |word: &u64| matches!(Marker::decode(*word), Some(Marker::Interrupt(_) | Marker::Exception(_)));
-    let is_idle = facts & Facts::IDLE != 0 && !words.iter().skip(SAMPLE_HEADER_WORDS).any(is_entry);
+    let is_idle = facts & Facts::IDLE != 0 && !words.iter().skip(SampleHeader::WORDS).any(is_entry);
     Sample {
-        tsc: word(3),
-        task: word(4),
+        tsc,
+        task,
         address,
         interrupts_off: facts & Facts::INTERRUPTS_OFF != 0,
         is_at_work: address >> 63 == 1 && !is_idle,

@@ -10,7 +10,7 @@
 use super::watch::Found;
 use crate::events::state::State;
 use crate::format::lockup::{AT_PREFIX, HOLDER_PREFIX, LockupCounter};
-use crate::format::record::SAMPLE_HEADER_WORDS;
+use crate::format::record::SampleHeader;
 use crate::state::meta::MAX_TEXT;
 use core::fmt::Write as _;
 
@@ -62,14 +62,15 @@ impl Report<'_> {
     pub(crate) fn stacks(&self) -> impl Iterator<Item = Stack> {
         self.state.shared.slots().iter().enumerate().filter_map(|(cpu, slot)| {
             let newest = self.state.slot(cpu)?.watch.lock().newest?;
-            const WORDS: usize = SAMPLE_HEADER_WORDS + STACK_WORDS;
+            const WORDS: usize = SampleHeader::WORDS - 1 + STACK_WORDS;
             let (words, length) = slot.ring.get()?.first_words::<WORDS>(newest).ok()??;
             let mut text = Text::new();
-            let _ = write!(text, "{:x} ", words[3]);
-            for (number, word) in words.iter().take(length as usize).skip(SAMPLE_HEADER_WORDS).enumerate() {
-                let _ = write!(text, "{}{word:x}", if number > 0 { "," } else { "" });
+            let SampleHeader { tsc, task, address, .. } = SampleHeader::read(|at| words[at]);
+            let _ = write!(text, "{tsc:x} {address:x}");
+            for word in words.iter().take(length as usize).skip(SampleHeader::WORDS) {
+                let _ = write!(text, ",{word:x}");
             }
-            Some(Stack { cpu: cpu as u64, task: words[4], text })
+            Some(Stack { cpu: cpu as u64, task, text })
         })
     }
 }

@@ -9,7 +9,7 @@ use crate::control::OpenControl;
 use crate::events::kernel::{Breakpoint, EventKernel};
 use crate::events::points::{PointCounts, Taken};
 use crate::format::event::MAX_ARGUMENTS;
-use crate::format::record::EVENT_HEADER_WORDS;
+use crate::format::record::EventHeader;
 use crate::kernel::{Kernel, Task};
 use crate::ring::Ring;
 use crate::state::slot::CpuSlot;
@@ -209,7 +209,7 @@ fn a_record_has_the_function_and_its_callers() {
         machine.hit(0, &mut stack, 20);
         let from = machine.events().head();
         machine.hit(8, &mut stack, 20);
-        let words = from + EVENT_HEADER_WORDS as u64..machine.events().head();
+        let words = from + EventHeader::WORDS as u64..machine.events().head();
         let frames: Vec<_> = words.map(|at| machine.events().word(at)).collect();
         assert_eq!(frames, [9, 0x30, 0x48].map(|offset| machine.at(offset)));
     }
@@ -251,7 +251,7 @@ fn only_calls_that_meet_all_conditions_are_counted() {
 fn a_record_has_the_arguments_with_which_the_call_began() {
     let (machine, mut stack) = (with_memory(), [0; STACK_WORDS]);
     let events = |from| -> Vec<u64> {
-        (from + EVENT_HEADER_WORDS as u64..machine.events().head()).map(|at| machine.events().word(at)).collect()
+        (from + EventHeader::WORDS as u64..machine.events().head()).map(|at| machine.events().word(at)).collect()
     };
     for offset in [0, 0x40] {
         machine.write(&format!("event probe.{:016x} record", machine.at(offset))).unwrap();

@@ -14,7 +14,7 @@ const ENDS: [&str; 13] =
     [".rs", ".md", ".sh", ".toml", ".ld", ".mk", ".mjs", ".js", ".py", ".css", ".yml", ".service", ".svg"];
 /// Paths that are not checked, because a command makes the file or another project has it: beginnings of paths, or
 /// whole names.
-const ELSEWHERE: [&str; 19] = [
+const ELSEWHERE: [&str; 18] = [
     "target/",
     "path/to/",
     "docs-developer/",
@@ -26,7 +26,6 @@ const ELSEWHERE: [&str; 19] = [
     "page.html",
     "profile.html",
     "src/scheme/",
-    "heatmap.svg",
     "diff.svg",
     "difference.svg",
     "rust-toolchain.toml",

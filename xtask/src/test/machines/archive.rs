@@ -11,7 +11,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use super::must_succeed;
+use super::{fetch, must_succeed};
 use crate::qemu::PROGRAMS;
 use crate::run;
 use crate::tools::{self, Install, missing};
@@ -103,9 +103,9 @@ impl Archive {
             command.env("DEBIAN_FRONTEND", "noninteractive");
             command
         };
-        must_succeed(&mut apt_get(&["update"]))?;
+        fetch(&mut apt_get(&["update"]))?;
         let install = ["install", "--download-only", "--yes", "--no-install-recommends"];
-        must_succeed(&mut apt_get(&[&install, packages].concat()))?;
+        fetch(&mut apt_get(&[&install, packages].concat()))?;
         for entry in fs::read_dir(path("cache/archives"))? {
             let package = entry?.path();
             if package.extension().is_some_and(|extension| extension == "deb") {

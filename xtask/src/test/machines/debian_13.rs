@@ -12,7 +12,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 
 use super::archive::Archive;
-use super::{LIMIT, Outcome, add, must_succeed};
+use super::{LIMIT, Outcome, add, fetch, must_succeed};
 use crate::run;
 use crate::tools::{self, Install, missing};
 
@@ -82,7 +82,7 @@ fn make(archive: &Archive, system: &Path, install: Install) -> Result<()> {
         let packages = format!("--include={}", PACKAGES.join(","));
         let mut debootstrap = Command::new("debootstrap");
         debootstrap.args(["--variant=minbase", &packages, "trixie"]).arg(system).arg(&archive.mirror);
-        must_succeed(&mut debootstrap)?;
+        fetch(&mut debootstrap)?;
         must_succeed(Command::new("chroot").arg(system).args(["useradd", "--create-home", USER]))?;
         fs::write(&made, "")?;
     }
@@ -93,7 +93,7 @@ fn make(archive: &Archive, system: &Path, install: Install) -> Result<()> {
     let mut newest = Command::new("rustup");
     newest.args(["toolchain", "install", "stable", "--profile", "minimal", "--no-self-update"]);
     newest.env("RUSTUP_HOME", &rustup).env_remove("RUSTUP_TOOLCHAIN");
-    tools::install(&mut newest)?;
+    tools::install(&mut newest).map_err(|why| missing(format!("{why:#}")))?;
     programs_of_rustup(&system.join(HOME).join(".cargo/bin"))
 }
 

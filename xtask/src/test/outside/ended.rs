@@ -68,7 +68,6 @@ fn record(outside: &Outside, name: &str, script: &str, (code, said): (i32, &str)
     let script = format!("[ \"$1\" != --version ] || exec {qemu} --version\n{script}");
     let script = outside.script(name, &script)?;
     let mut command = run::bound(&outside.tool);
-    run::with_programs_beside(&mut command, &outside.fold);
     command.args(["record", "--kernel"]).arg(&outside.kernel).arg("-o").arg(&profile).arg("--").arg(script);
     command.args(machine);
     let done = run::caught(&mut command, LIMIT)?;

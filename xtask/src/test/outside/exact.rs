@@ -14,22 +14,32 @@ pub const TIMES_BY_CONTEXT: f64 = 5.0;
 /// The same for counts by function alone.
 pub const TIMES_FLAT: f64 = 2.0;
 
+/// The first QEMU that counts each vCPU by itself.
+const EACH_VCPU: (u32, u32) = (9, 2);
 /// The rounds of the bare kernel's work, and how many numbers each of them looks at.
 const ROUNDS: u64 = 40;
 const NUMBERS: u64 = 30_000 - 2;
 
 /// Instructions and calls by function.
 type Rows = BTreeMap<String, (u64, u64)>;
+/// Those of a run, and what the tool said.
+type Counted = Result<(Rows, String)>;
 
 /// Runs the checks.
 pub fn check(outside: &Outside, outcome: &mut Outcome) {
     let file = |name: &str| outside.file(name).display().to_string();
-    let counted = count(
-        outside,
-        "calls",
-        &["--folded", &file("calls.folded"), "--per-cpu", &file("part.folded"), "--from", "bare::work"],
-    );
-    let flat = count(outside, "flat", &["--flat"]);
+    let own = |rows: &Rows| rows.iter().map(|(name, (own, _))| (name.clone(), *own)).collect::<Vec<_>>();
+    let part = file("part.folded");
+    let by_calls = ["--folded", &file("calls.folded"), "--per-cpu", &part, "--from", "bare::work"];
+    let count_calls = || count(outside, "calls", &by_calls);
+    let counted = match outside.is_unsteady() {
+        true => outside.repeated(count_calls, |(rows, _)| own(rows)),
+        false => count_calls(),
+    };
+    let is_alike = |flat: &Counted| {
+        flat.as_ref().is_ok_and(|(flat, _)| counted.as_ref().is_ok_and(|(rows, _)| own(flat) == own(rows)))
+    };
+    let flat = outside.until_alike(|| count(outside, "flat", &["--flat"]), is_alike);
     let by_context = || counted.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"));
     let by_function = || flat.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"));
     outcome.check(
@@ -45,7 +55,6 @@ pub fn check(outside: &Outside, outcome: &mut Outcome) {
         "two runs, by context and flat, have the same counts",
         by_context().and_then(|(rows, _)| {
             let (flat, said) = by_function()?;
-            let own = |rows: &Rows| rows.iter().map(|(name, (own, _))| (name.clone(), *own)).collect::<Vec<_>>();
             ensure!(own(rows) == own(flat), "by context {:?}, flat {:?}", own(rows), own(flat));
             is_cheap(said, TIMES_FLAT)
         }),
@@ -60,7 +69,11 @@ pub fn check(outside: &Outside, outcome: &mut Outcome) {
         Ok(())
     };
     outcome.check("the kernel does not notice that it is counted", is_same_log());
-    outcome.check("counting on several threads is refused", is_refused(outside));
+    let threads = match outside.version >= EACH_VCPU {
+        true => is_the_same_on_threads(outside),
+        false => is_refused(outside),
+    };
+    outcome.check("known calls are found on several threads, or these are refused", threads);
 }
 
 /// Counts, with QEMU alone before; gives the rows and what was said.
@@ -139,6 +152,36 @@ fn is_part(outside: &Outside) -> Result<()> {
     }
     let (all, inside) = (of(&whole, "kmain")?, of(&part, "[cpu 1];kmain")?);
     ensure!(inside < all, "kmain has {all} instructions before and in the work, and {inside} from the work on");
+    Ok(())
+}
+
+/// The work is the same without a clock that counts instructions, and both counts of all instructions are.
+fn is_the_same_on_threads(outside: &Outside) -> Result<()> {
+    let table = outside.file("threads.txt");
+    let mut command = run::bound(&outside.tool);
+    command
+        .args(["count", "--flat", "--kernel"])
+        .arg(&outside.kernel)
+        .arg("-o")
+        .arg(&table)
+        .arg("--")
+        .arg(&outside.qemu);
+    let machine = ["-smp", "2", "-accel", "tcg,thread=multi", "-cpu", "max"];
+    let done = run::caught(command.args(outside.machine("threads.log", &machine)), LIMIT)?;
+    let code = done.status.and_then(|status| status.code());
+    ensure!(code == Some(33) && done.text.contains("one by one: the same"), "exit code {code:?}: {}", done.text);
+    let text = fs::read_to_string(&table)?;
+    let one = fs::read_to_string(outside.file("flat.txt"))?;
+    let own = |text: &str| {
+        let line = text.lines().find(|line| line.ends_with(" bare::is_prime"))?;
+        line.split_whitespace().next().map(str::to_owned)
+    };
+    ensure!(
+        own(&text).is_some() && own(&text) == own(&one),
+        "is_prime: {:?}, with -icount {:?}",
+        own(&text),
+        own(&one)
+    );
     Ok(())
 }
 

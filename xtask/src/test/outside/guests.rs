@@ -22,6 +22,10 @@ const SHARES: [(&str, f64); 3] = [("guests::half", 0.5), ("guests::third", 0.3),
 /// A share is within this many standard deviations: 99.9 % for three shares and two processors.
 const BOUND: f64 = 3.8;
 const MIN_SAMPLES: u64 = 5000;
+/// What `guests/src/main.rs` has: rounds, turns in each of them, and calls of `turn`, which ends with a return.
+const ROUNDS: u64 = 400;
+const TURNS: u64 = ROUNDS * (50 + 30 + 20 + 1) * 800;
+const CALLS: u64 = ROUNDS * 6;
 
 struct Processor {
     name: &'static str,
@@ -29,11 +33,26 @@ struct Processor {
     machine: &'static [&'static str],
     /// How much higher than in memory the guest is linked.
     higher: &'static str,
+    /// What `turn` executes in all.
+    turns: u64,
 }
 
 const PROCESSORS: [Processor; 2] = [
-    Processor { name: "aarch64", target: AARCH64, machine: &["-M", "virt", "-cpu", "cortex-a72"], higher: "ffffff80" },
-    Processor { name: "riscv64", target: RISCV64, machine: &["-M", "virt", "-bios", "none"], higher: "ffffffc0" },
+    Processor {
+        name: "aarch64",
+        target: AARCH64,
+        machine: &["-M", "virt", "-cpu", "cortex-a72"],
+        higher: "ffffff80",
+        turns: 2 * TURNS + CALLS,
+    },
+    Processor {
+        name: "riscv64",
+        target: RISCV64,
+        machine: &["-M", "virt", "-bios", "none"],
+        higher: "ffffffc0",
+        // The assembler makes two instructions of the branch; the last turn of a call has one of them, and a return.
+        turns: 3 * TURNS,
+    },
 ];
 
 pub fn check(outside: &Outside, context: &Context, outcome: &mut Outcome) {
@@ -45,6 +64,8 @@ pub fn check(outside: &Outside, context: &Context, outcome: &mut Outcome) {
         let done = Guest::new(outside, processor, context, LOW).and_then(|guest| guest.check_low());
         outcome.check(&format!("one of {} in the lower half has them too", processor.name), done);
     }
+    let done = Guest::new(outside, &PROCESSORS[0], context, FRAME_POINTERS).and_then(|guest| guest.has_all_vcpus());
+    outcome.check("of many vCPUs each has its ticks", done);
 }
 
 /// How the guest's own code is compiled; `core` is the target's, which has no frame pointers.
@@ -133,6 +154,7 @@ impl<'a> Guest<'a> {
         self.is_placed()?;
         self.record("time", &["--hz", "2000"], &["-accel", "tcg,thread=multi"])?;
         self.has_roots(&self.folded("time")?)?;
+        self.is_counted()?;
         self.refuses_others()
     }
 
@@ -170,8 +192,6 @@ impl<'a> Guest<'a> {
     /// Records with the kernel's file. Returns what the tool says.
     fn record_kernel(&self, options: &[&str]) -> Result<String> {
         let mut command = run::bound(&self.outside.tool);
-        // `record` runs kprof-fold, which is in another folder here.
-        run::with_programs_beside(&mut command, &self.outside.fold);
         command.args(["record", "--every", EVERY, "--kernel"]).arg(&self.kernel).args(options).arg("-o");
         command.arg(self.file("kernel.txt")).arg("--").arg(&self.qemu);
         self.run(command, "kernel.log", &ICOUNT)
@@ -219,6 +239,31 @@ impl<'a> Guest<'a> {
         let rest: u64 = folded.iter().map(|(_, count)| count).sum::<u64>() - all - of(";stub");
         eprintln!("{}: {all} samples in kmain, {} in the exception, {rest} others", self.of.name, of(";stub"));
         ensure!(of("stub;handler;turn") > 0 && rest < all / 500, "the exception is missing: {folded:?}");
+        Ok(())
+    }
+
+    /// A machine with more vCPUs than a byte can number; the guest uses the first one only.
+    fn has_all_vcpus(&self) -> Result<()> {
+        self.record("many", &["--hz", "20"], &["-M", "virt,gic-version=3", "-smp", "260"])?;
+        let text = fs::read_to_string(self.file("many.txt"))?;
+        let ticks = |cpu: u32| text.lines().any(|line| line.starts_with(&format!("# account cpu={cpu} sent=")));
+        let silent = (0..260).find(|cpu| !ticks(*cpu));
+        ensure!(silent.is_none(), "vCPU {silent:?} had no tick");
+        Ok(())
+    }
+
+    /// Every instruction is counted, as QEMU's clock does; so are those of each turn.
+    fn is_counted(&self) -> Result<()> {
+        let table = self.file("count.txt");
+        let mut command = run::bound(&self.outside.tool);
+        command.args(["count", "--flat", "--min", "0", "--kernel"]).arg(&self.kernel).arg("-o").arg(&table);
+        command.arg("--").arg(&self.qemu);
+        let said = self.run(command, "count.log", &ICOUNT)?;
+        ensure!(said.contains("one by one: the same") && said.contains("otherwise the same"), "{said}");
+        let text = fs::read_to_string(&table)?;
+        let line = text.lines().find(|line| line.ends_with(" turn")).unwrap_or_default();
+        let own = line.split_whitespace().next().and_then(|count| count.parse::<u64>().ok());
+        ensure!(own == Some(self.of.turns), "turn has {own:?} instructions: {text}");
         Ok(())
     }
 

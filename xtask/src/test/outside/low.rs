@@ -21,6 +21,9 @@ const HIGHER: &str = " - 0xffffffff80000000";
 /// One sample in this many may be of the firmware and the boot.
 const BOOT_PART: u64 = 20;
 
+/// Stacks with their samples.
+type Folded = Vec<(String, u64)>;
+
 /// Runs the checks.
 pub fn check(outside: &Outside, toolchain: Toolchain, outcome: &mut Outcome) {
     let built = build(toolchain, &outside.folder);
@@ -48,8 +51,7 @@ fn is_whole(folded: &[(String, u64)]) -> Result<()> {
 fn has_stacks(outside: &Outside, kernel: &Path) -> Result<()> {
     let (list, profile) = (outside.file("low.nm"), outside.file("low.txt"));
     fs::write(&list, run::output(Command::new("nm").arg("-S").arg(kernel))?)?;
-    let mut by_symbols = [Vec::new(), Vec::new()];
-    for known in [Some(kernel), Some(&list), None] {
+    let record = |known: Option<&Path>| -> Result<[Folded; 2]> {
         let names = [Some(profile.as_path()), known].map(|path| path.map(|path| path.display().to_string()));
         let mut words = vec!["record", "--every", EVERY, "-o"];
         words.extend(names[0].as_deref());
@@ -58,18 +60,25 @@ fn has_stacks(outside: &Outside, kernel: &Path) -> Result<()> {
         ensure!(code == Some(33), "it ended with {code:?}: {said}");
         ensure!(said.contains("the kernel runs where ") == known.is_some(), "{said}");
         ensure!(!said.contains("are of code in kernel mode that is not the kernel's"), "{said}");
-        for (symbols, all) in [kernel, &list].into_iter().zip(&mut by_symbols) {
+        let folded = |symbols: &Path| {
             let folded = outside.folded_with(&["--no-inline"], "low.txt", symbols)?;
             is_whole(&folded).with_context(|| format!("recorded with {known:?}, folded with {symbols:?}"))?;
-            all.push(folded);
-        }
-    }
+            anyhow::Ok(folded)
+        };
+        Ok([folded(kernel)?, folded(&list)?])
+    };
+    let first = match outside.is_unsteady() {
+        true => outside.repeated(|| record(Some(kernel)), Clone::clone)?,
+        false => record(Some(kernel))?,
+    };
     // Only the kernel's file has the code by which the caller of a function without a frame is known.
-    for all in &by_symbols {
-        ensure!(all.iter().all(|one| *one == all[0]), "three times the same samples, and other stacks: {all:#?}");
+    for known in [Some(list.as_path()), None] {
+        let is_alike = |other: &Result<_>| other.as_ref().is_ok_and(|other| *other == first);
+        let other = outside.until_alike(|| record(known), is_alike)?;
+        ensure!(other == first, "the same samples, and other stacks with {known:?}: {first:#?}, {other:#?}");
     }
-    let sum = |folded: &[(String, u64)]| folded.iter().map(|(_, count)| count).sum::<u64>();
-    let [by_file, by_list] = by_symbols.map(|all| sum(&all[0]));
+    let sum = |folded: &Folded| folded.iter().map(|(_, count)| count).sum::<u64>();
+    let [by_file, by_list] = first.map(|folded| sum(&folded));
     ensure!(by_file == by_list, "{by_file} samples by the file, {by_list} by the list of symbols");
     Ok(())
 }

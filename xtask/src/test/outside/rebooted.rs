@@ -72,7 +72,6 @@ impl<'a> Machine<'a> {
 
     fn tool(&self, verb: &str, profile: &str) -> Command {
         let mut command = run::bound(&self.outside.tool);
-        run::with_programs_beside(&mut command, &self.outside.fold);
         command.args([verb, "--kernel"]).arg(&self.symbols).arg("-o").arg(self.outside.file(profile));
         command
     }

@@ -8,7 +8,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::UnixListener;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -54,6 +55,28 @@ fn every_kind_of_stub_is_sampled_and_detached_from() {
         );
         assert!(said.contains("samples a second") && said.contains("of its speed"), "{said}");
     }
+}
+
+#[test]
+fn a_stub_on_a_unix_socket_is_sampled_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let (address, stub) = serve(Script::default());
+    let listener = UnixListener::bind(folder.path().join("stub")).unwrap();
+    // Passes on what each side sends, until the tool has gone.
+    let between = std::thread::spawn(move || {
+        let (mut tool, mut stub) = (listener.accept().unwrap().0, TcpStream::connect(address).unwrap());
+        let (mut to_tool, mut from_stub) = (tool.try_clone().unwrap(), stub.try_clone().unwrap());
+        std::thread::spawn(move || std::io::copy(&mut from_stub, &mut to_tool));
+        std::io::copy(&mut tool, &mut stub).unwrap();
+        stub.shutdown(Shutdown::Both).unwrap();
+    });
+    let done = tool("unix:stub", &folder).args(["--samples", "30"]).output().unwrap();
+    between.join().unwrap();
+    assert_eq!((done.status.code(), stub.join().unwrap()), (Some(0), RUNS_ON), "{done:?}");
+    assert_eq!(samples(&fs::read_to_string(folder.path().join("profiling.txt")).unwrap()), 30);
+    let none = tool("unix:none", &folder).output().unwrap();
+    let said = String::from_utf8(none.stderr).unwrap();
+    assert!(none.status.code() == Some(2) && said.contains("-gdb unix:none,server=on,wait=off"), "{said}");
 }
 
 #[test]

@@ -4,7 +4,8 @@
 //! stacks. A node is a frame and the node of its caller; parents come before their children.
 
 use super::list;
-use crate::fold::frames::{AddressHasher, FrameId};
+use crate::by_address::AddressHasher;
+use crate::fold::frames::FrameId;
 use crate::output::export::Input;
 use crate::output::export::places::{Kind, Place};
 use serde_json::{Value, json};

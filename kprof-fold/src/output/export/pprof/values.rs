@@ -5,6 +5,7 @@
 
 use super::{About, Made, compressed, proto};
 use crate::output::export::values::Values;
+use crate::resolve::Resolver;
 use crate::select::Select;
 use crate::stacks::Stacks;
 use crate::symbols::Symbols;
@@ -23,10 +24,11 @@ pub fn write(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut made = Made::new(symbols, about, values.types);
+    let mut resolver = Resolver::new(symbols);
     let mut words = Vec::new();
     for (stack, value) in &values.rows {
         stacks.words(*stack, &mut words);
-        let location_id = made.stack(&words, select.user);
+        let location_id = made.stack(&mut resolver, &words, select.user);
         made.profile.sample.push(Sample { location_id, value: value.clone(), label: Vec::new() });
     }
     for (name, value) in &values.beside {
