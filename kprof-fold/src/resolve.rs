@@ -118,6 +118,10 @@ impl<'a> Resolver<'a> {
                 Step::Address(address) => {
                     Frame::At(address, places.entry(address).or_insert_with(|| place(symbols, address)))
                 }
+                Step::Interrupted(address) => {
+                    let known = symbols.interrupted(address);
+                    Frame::At(known, places.entry(known).or_insert_with(|| place(symbols, known)))
+                }
                 Step::Marker(marker) => Frame::Marker(marker),
                 Step::Running => Frame::Running,
             });

@@ -135,6 +135,9 @@ impl Frames {
         let lacks = |sampled| *lacking.entry(sampled).or_insert_with(|| symbols.lacks_frame(sampled));
         walk(words, user, lacks, |step| match step {
             Step::Address(address) => self.address(address, symbols, ids),
+            Step::Interrupted(address) => {
+                self.address(symbols.interrupted(address), symbols, ids);
+            }
             Step::Marker(marker) => ids.push(self.named(&marker_name(marker))),
             Step::Running => ids.push(self.named(RUNNING)),
         });

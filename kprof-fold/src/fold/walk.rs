@@ -17,6 +17,8 @@ pub const RUNNING: &str = "[running]";
 pub enum Step {
     /// This address is looked up.
     Address(u64),
+    /// The instruction that an interrupt or exception has interrupted.
+    Interrupted(u64),
     /// The frame of a marker.
     Marker(Marker),
     /// No instruction is known: [`RUNNING`].
@@ -61,12 +63,15 @@ pub fn walk(words: &[u64], user: bool, mut lacks_frame: impl FnMut(u64) -> bool,
                 }
             }
             None => {
-                let address = if exact { *word } else { word.saturating_sub(1) };
                 if exact {
                     sampled = *word;
                 }
+                step(match exact {
+                    true if at > 0 => Step::Interrupted(*word),
+                    true => Step::Address(*word),
+                    false => Step::Address(word.saturating_sub(1)),
+                });
                 exact = false;
-                step(Step::Address(address));
             }
         }
     }
@@ -134,8 +139,13 @@ mod tests {
         let facts = Marker::Facts(Facts(1)).encode();
         let interrupt = Marker::Interrupt(33);
         let words = [A, facts, B, interrupt.encode(), C, B];
-        let expected =
-            [Step::Address(A), Step::Address(B - 1), Step::Marker(interrupt), Step::Address(C), Step::Address(B - 1)];
+        let expected = [
+            Step::Address(A),
+            Step::Address(B - 1),
+            Step::Marker(interrupt),
+            Step::Interrupted(C),
+            Step::Address(B - 1),
+        ];
         assert_eq!(steps(&words, false), expected);
     }
 
@@ -145,7 +155,7 @@ mod tests {
         let words = [A, exception.encode(), Marker::User.encode(), 0x1000, 0x2000];
         let kernel = [Step::Address(A), Step::Marker(exception)];
         assert_eq!(steps(&words, false), kernel);
-        assert_eq!(steps(&words, true), [&kernel[..], &[Step::Address(0x1000), Step::Address(0x1fff)]].concat());
+        assert_eq!(steps(&words, true), [&kernel[..], &[Step::Interrupted(0x1000), Step::Address(0x1fff)]].concat());
         // After a syscall the user's address is a return address.
         let words = [A, Marker::Syscall.encode(), Marker::User.encode(), 0x1000];
         assert_eq!(steps(&words, true)[2], Step::Address(0xfff));
@@ -182,7 +192,7 @@ mod tests {
     fn a_published_sample_has_no_instruction_of_its_own() {
         let (facts, interrupt) = (Marker::Facts(Facts(Facts::PUBLISHED)), Marker::Interrupt(33));
         let words = [PUBLISHED_LEAF, facts.encode(), interrupt.encode(), B, C];
-        let after = [Step::Marker(interrupt), Step::Address(B), Step::Address(C - 1)];
+        let after = [Step::Marker(interrupt), Step::Interrupted(B), Step::Address(C - 1)];
         assert_eq!(steps(&words, false), [&[Step::Running][..], &after].concat());
         assert_eq!(steps(&[PUBLISHED_LEAF, C], false), [Step::Running, Step::Address(C - 1)]);
     }

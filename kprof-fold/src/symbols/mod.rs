@@ -312,6 +312,13 @@ impl Symbols {
         frames
     }
 
+    /// The address by which an interrupted instruction is looked up: one lower if a function ends right before it. The
+    /// last instruction of that function was `int3` or `hlt`, of which the processor saves the address after it.
+    pub fn interrupted(&self, address: u64) -> u64 {
+        let before = address.saturating_sub(1);
+        if self.find(address).is_none() && self.find(before).is_some() { before } else { address }
+    }
+
     /// Whether at this instruction the frame pointer is still, or again, that of the caller, and the caller's return
     /// address is where a candidate is taken from. This is decided by the image's call frame information, otherwise by
     /// its instructions (of x86_64 only: without that information, other code has no answer). With only a list of
@@ -322,6 +329,7 @@ impl Symbols {
 
     /// As [`lacks_frame`](Self::lacks_frame), or that only the code of the kernel could tell.
     pub fn own_frame(&self, instruction: u64) -> OwnFrame {
+        let instruction = self.interrupted(instruction);
         let own = self.at(instruction);
         let place = instruction.wrapping_sub(own.slide);
         let Some(number) = own.table.find(place) else { return OwnFrame::Present };
