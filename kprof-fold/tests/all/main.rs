@@ -35,6 +35,7 @@ mod pictures;
 mod pprof;
 mod probes;
 mod rates;
+mod scripting;
 mod sealed;
 mod self_cost;
 mod slow;
