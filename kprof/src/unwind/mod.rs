@@ -43,7 +43,7 @@ use core::ops::Range;
 pub(crate) use direct::Direct;
 #[cfg(feature = "records")]
 pub(crate) use fast_path::callers;
-pub(crate) use fast_path::{Cursor, FrameCache, ROUND, StackBounds, go_on, innermost};
+pub(crate) use fast_path::{Cursor, FrameCache, ROUND, StackBounds, innermost};
 pub(crate) use stacks::Stacks;
 pub(crate) use stop::Stop;
 pub(crate) use text::{Text, TextCell};
