@@ -162,17 +162,16 @@ impl Chosen {
     /// Removes what is outside of `--under`, and inside of `--callers`; returns false if the stack does not count.
     /// `ids` are innermost first.
     fn cut(&self, select: &Select, ids: &mut Vec<FrameId>) -> bool {
-        if ids.iter().any(|id| self.not.get(*id as usize) == Some(&true)) {
+        let is_meant = |by: &[bool], id: &FrameId| by.get(*id as usize) == Some(&true);
+        if ids.iter().any(|id| is_meant(&self.not, id)) {
             return false;
         }
         if !select.under.is_empty() {
-            let is_meant = |id: &FrameId| self.under.get(*id as usize) == Some(&true);
-            let Some(outermost) = ids.iter().rposition(is_meant) else { return false };
+            let Some(outermost) = ids.iter().rposition(|id| is_meant(&self.under, id)) else { return false };
             ids.truncate(outermost + 1);
         }
         if !select.callers.is_empty() {
-            let is_meant = |id: &FrameId| self.callers.get(*id as usize) == Some(&true);
-            let Some(innermost) = ids.iter().position(is_meant) else { return false };
+            let Some(innermost) = ids.iter().position(|id| is_meant(&self.callers, id)) else { return false };
             ids.drain(..innermost);
         }
         true

@@ -21,6 +21,11 @@ pub fn admits(cpus: &[Cpus], cpu: u32) -> bool {
     cpus.is_empty() || cpus.iter().any(|range| range.contains(&cpu))
 }
 
+/// Whether the CPU of a point's account is in the list. An account whose CPU is not known is of none.
+pub fn admits_known(cpus: &[Cpus], cpu: Option<u64>) -> bool {
+    cpu.and_then(|cpu| u32::try_from(cpu).ok()).is_some_and(|cpu| admits(cpus, cpu))
+}
+
 /// The list as `--cpu` takes it: `0-3,7`.
 pub fn in_words(cpus: &[Cpus]) -> String {
     let mut joined: Vec<Cpus> = Vec::new();
@@ -153,6 +158,10 @@ mod tests {
         assert_eq!((0..9).filter(|cpu| admits(&cpus, *cpu)).collect::<Vec<_>>(), [1, 2, 3, 7]);
         assert_eq!(in_words(&cpus), "1-3,7");
         assert!(admits(&[], 5));
+        assert_eq!(
+            [Some(2), Some(4), Some(u64::MAX), None].map(|cpu| admits_known(&cpus, cpu)),
+            [true, false, false, false]
+        );
     }
 
     #[test]

@@ -211,10 +211,6 @@ pub fn host(package: &str, features: &str) -> Result<PathBuf> {
 /// If it does not build.
 pub fn bare(mut command: Command, target: PathBuf) -> Result<PathBuf> {
     command.args(["--quiet", "--release", "--package", "bare"]);
-    let line = format!("{command:?}");
-    let finished = run::caught(&mut command, BARE_LIMIT)?;
-    if !finished.status.is_some_and(|status| status.success()) {
-        bail!("{line} failed:\n{}", finished.text);
-    }
+    run::must_succeed(&mut command, BARE_LIMIT)?;
     Ok(target.join(KERNEL.triple).join("release/bare"))
 }

@@ -106,7 +106,21 @@ pub fn caught(command: &mut Command, limit: Duration) -> Result<Finished> {
     caught_until(command, limit, PIPE_OPEN)
 }
 
-/// The same; the output may stay open for `open` after the end.
+/// Runs a command that has to succeed within `limit`, and gives what it printed, standard output and error together.
+///
+/// # Errors
+/// If it cannot be started, fails, or is ended by the limit. The error contains what the command printed.
+pub fn must_succeed(command: &mut Command, limit: Duration) -> Result<String> {
+    let line = format!("{command:?}");
+    let Finished { status, text } = caught(command, limit)?;
+    match status {
+        Some(status) if status.success() => Ok(text),
+        Some(status) => bail!("{line} failed ({status}):\n{text}"),
+        None => bail!("{line} was ended after {} s:\n{text}", limit.as_secs()),
+    }
+}
+
+/// The same as [`caught`]; the output may stay open for `open` after the end.
 fn caught_until(command: &mut Command, limit: Duration, open: Duration) -> Result<Finished> {
     let line = format!("{command:?}");
     let (mut reader, writer) = std::io::pipe()?;

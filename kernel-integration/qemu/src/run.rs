@@ -67,8 +67,8 @@ impl<'a> Run<'a> {
         let (program, arch) = (run.program, run.arch);
         ensure!(
             arch == PROCESSORS[0],
-            "{program}: guests of {arch} are sampled (record) and counted by function (count --flat), and not by calling \
-             context yet"
+            "{program}: guests of {arch} are sampled (record) and counted by function (count --flat), and not by \
+             calling context yet"
         );
         Ok(run)
     }

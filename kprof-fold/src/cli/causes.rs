@@ -146,8 +146,8 @@ pub fn anchor_outside_text(boot: &Boot) -> Option<String> {
     let (from, to) = boot.text()?;
     let (name, address) = boot.anchors.iter().find(|(_, address)| !(from..to).contains(address))?;
     Some(format!(
-        "{name} is at {:x}, outside of the kernel's text ({:x}-{:x}): an entry stub that landed in another section? Give \
-         its assembly the directive `.section .text`",
+        "{name} is at {:x}, outside of the kernel's text ({:x}-{:x}): an entry stub that landed in another section? \
+         Give its assembly the directive `.section .text`",
         plain(*address),
         plain(from),
         plain(to)

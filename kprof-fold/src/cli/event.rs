@@ -22,8 +22,7 @@ use crate::output::script::Style;
 use crate::output::script_events::EventLog;
 use crate::points::Point;
 use crate::profile::Profile;
-use crate::select::Select;
-use crate::select::{Cpus, in_words};
+use crate::select::{Cpus, Select, admits_known, in_words};
 use crate::symbols::name::visible;
 use crate::tally::{By, Count};
 use kprof_format::memory;
@@ -226,9 +225,7 @@ pub fn asked(profile: &Profile, file: &str, name: &str, select: &Select) -> Resu
         let account = account_of(name, &whole);
         return Ok((whole, account));
     }
-    let is_wanted =
-        |cpu: Option<u64>| cpu.and_then(|cpu| u32::try_from(cpu).ok()).is_some_and(|cpu| select.admits_cpu(cpu));
-    let (point, elsewhere) = (whole.of_cpus(is_wanted), whole.of_cpus(|cpu| cpu.is_none()));
+    let (point, elsewhere) = (whole.of_cpus(|cpu| admits_known(&select.cpus, cpu)), whole.of_cpus(|cpu| cpu.is_none()));
     let mut account = account_of(&on_cpus(name, &select.cpus), &point);
     if elsewhere.hits() > 0 {
         let (hits, weight, unit) = (elsewhere.hits(), elsewhere.weight(), visible(&whole.unit));

@@ -19,7 +19,7 @@ use crate::points::Point;
 use crate::read::consumer::Consumer;
 use crate::read::{self, Reading, Source};
 use crate::requests::Requests;
-use crate::select::admits;
+use crate::select::admits_known;
 use crate::symbols::name::visible_lines;
 use kprof_format::point::Points;
 use serde_json::Value;
@@ -67,9 +67,7 @@ fn read_points<C: Consumer>(args: &Latency, consumer: C) -> Result<(Reading<C>, 
     }
     let mut points = chosen(&all, args)?;
     if !args.cpu.is_empty() {
-        let is_wanted =
-            |cpu: Option<u64>| cpu.and_then(|cpu| u32::try_from(cpu).ok()).is_some_and(|cpu| admits(&args.cpu, cpu));
-        points.values_mut().for_each(|point| *point = point.of_cpus(is_wanted));
+        points.values_mut().for_each(|point| *point = point.of_cpus(|cpu| admits_known(&args.cpu, cpu)));
     }
     Ok((reading, points))
 }

@@ -22,6 +22,7 @@ pub const MAX_HZ_BY_FORCE: u32 = 100_000;
 pub const MAX_DEPTH: u16 = 250;
 /// The longest time of `lockup` in milliseconds.
 pub const MAX_LOCKUP_MS: u32 = 3_600_000;
+
 /// What happens when a ring is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]

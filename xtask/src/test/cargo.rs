@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 use super::outcome::{Context, Outcome};
 use super::{guards, proof};
@@ -24,13 +24,7 @@ pub fn cargo(arguments: &[&str]) -> Command {
 
 /// Runs it; what it printed.
 pub fn must_succeed(command: &mut Command) -> Result<String> {
-    let line = format!("{command:?}");
-    let finished = run::caught(command, LIMIT)?;
-    match finished.status {
-        Some(status) if status.success() => Ok(finished.text),
-        Some(status) => bail!("{line} failed ({status}):\n{}", finished.text),
-        None => bail!("{line} was ended after {} s:\n{}", LIMIT.as_secs(), finished.text),
-    }
+    run::must_succeed(command, LIMIT)
 }
 
 /// `cargo fmt`.

@@ -88,24 +88,14 @@ fn add(outcome: &mut Outcome, machine: &str, tests: Finished) -> Result<()> {
     Ok(())
 }
 
-/// A failed command is an error with what it printed.
-fn must_succeed(command: &mut Command) -> Result<Finished> {
-    succeeds_within(LIMIT, command)
+/// Runs a command that is given as much time as a member's tests, and has to succeed.
+fn must_succeed(command: &mut Command) -> Result<String> {
+    run::must_succeed(command, LIMIT)
 }
 
 /// Runs a command that fetches something: what this machine cannot have is missing, and no fault.
-fn fetch(command: &mut Command) -> Result<Finished> {
-    succeeds_within(LIMIT_OF_FETCHING, command).map_err(|why| missing(format!("{why:#}")))
-}
-
-fn succeeds_within(limit: Duration, command: &mut Command) -> Result<Finished> {
-    let line = format!("{command:?}");
-    let done = run::caught(command, limit)?;
-    match done.status {
-        Some(status) if status.success() => Ok(done),
-        Some(status) => bail!("{line} failed ({status}):\n{}", done.text),
-        None => bail!("{line} was ended after {} s:\n{}", limit.as_secs(), done.text),
-    }
+fn fetch(command: &mut Command) -> Result<String> {
+    run::must_succeed(command, LIMIT_OF_FETCHING).map_err(|why| missing(format!("{why:#}")))
 }
 
 #[cfg(test)]

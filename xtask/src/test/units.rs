@@ -40,7 +40,7 @@ pub fn become_compiler() -> Option<Error> {
 }
 
 /// The user's own wrapper. Where tests run in a group of tests it is a copy of the outer ones, which is not the user's:
-/// started by the inner copy, it would start itself for ever.
+/// started by the inner copy, it would start itself again and again.
 fn of_user(wrapper: Option<OsString>) -> Option<OsString> {
     wrapper.filter(|wrapper| !is_copy(Path::new(wrapper)))
 }

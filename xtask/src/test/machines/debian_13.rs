@@ -59,11 +59,11 @@ pub fn run(install: Install, outcome: &mut Outcome) -> Result<()> {
     if let Err(why) = must_succeed(&mut enter("true")) {
         return Err(missing(format!("this machine does not let root enter another system: {why:#}")));
     }
-    let version = must_succeed(&mut enter("rustc --version && qemu-system-x86_64 --version"))?.text;
+    let version = must_succeed(&mut enter("rustc --version && qemu-system-x86_64 --version"))?;
     eprintln!("in Debian 13:\n{version}");
-    let profile = must_succeed(&mut enter("cargo xtask profile")).and_then(|done| {
-        println!("{}", done.text);
-        ensure!(done.text.contains(": balanced"), "the account is not balanced:\n{}", done.text);
+    let profile = must_succeed(&mut enter("cargo xtask profile")).and_then(|text| {
+        println!("{text}");
+        ensure!(text.contains(": balanced"), "the account is not balanced:\n{text}");
         let page = system.join(HOME).join("kprof/target/kprof/profile.html");
         ensure!(fs::metadata(&page)?.len() > 0, "there is no page");
         Ok(())
