@@ -11,13 +11,19 @@ balances() {
         return 1
     done
 }
+# Samples recorded by all CPUs.
+recorded() {
+    echo $(($(sed -n "s/^cpu.[0-9]*.recorded \(.*\)/\1 +/p" $ctl) 0))
+}
 echo "hz 10000" > $ctl
 dd bs=4k < /scheme/zero > /scheme/null 2> /dev/null &
 work=$!
 for try in $(seq ${rounds:-3}); do
     for mode in overwrite drop; do
+        known=$(recorded)
         echo start > $ctl || exit 1
-        usleep 2000
+        # Both commands come while `dd` is sampled, however late a busy host lets the sampler run.
+        while [ "$(recorded)" = $known ]; do usleep 100; done
         echo "mode $mode" > $ctl &
         change=$!
         # If a busy host has not run a CPU for more than a second, both return an error, but sampling is stopped.
@@ -38,8 +44,3 @@ for try in $(seq ${rounds:-3}); do
     done
 done
 kill $work
-# All of this says nothing if nothing was sampled. The host decides where `dd` ran and how many ticks were coalesced.
-sum() {
-    echo $(($(sed -n "s/^cpu.[0-9]*.$1 \(.*\)/\1 +/p" $ctl) 0))
-}
-[ "$(sum sent)" -gt 100 ] && [ "$(sum recorded)" -gt 0 ] || { grep "sent\|recorded" $ctl; exit 7; }
