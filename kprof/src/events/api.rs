@@ -72,7 +72,8 @@ impl<K: EventKernel> Events<K> {
         &self.instance.kernel
     }
 
-    /// Counts an event on the CPU that calls this, in the task that [`Kernel::task`] returns now. Runs in: any but NMI.
+    /// Counts an event on the CPU that calls this, in the task that [`Kernel::task`](crate::Kernel::task) returns now.
+    /// Runs in: any but NMI.
     #[inline]
     pub fn count(&self, event: Event) {
         feature!({
