@@ -83,8 +83,9 @@ pub struct Config {
     pub depth: u16,
     /// What happens when a ring is full.
     pub mode: Mode,
-    /// Report a CPU that is locked up for this many milliseconds ([`crate::EventKernel::locked_up`]); 0, the default:
-    /// no report. Needs a sampler CPU and [`crate::Events`]. The shortest useful time is about 12 intervals.
+    /// Report a CPU that is locked up for this many milliseconds (`EventKernel::locked_up` of `kprof-events`); 0, the
+    /// default: no report. Needs a sampler CPU and `Events` of `kprof-events`. The shortest useful time is about 12
+    /// intervals.
     pub lockup_ms: u32,
     /// Sample from the start, without a `start` command.
     pub running: bool,

@@ -13,17 +13,18 @@ use core::fmt::{self, Write};
 
 /// A command of a write to ctl.
 #[derive(Clone, Copy)]
-pub(crate) struct Line<'a> {
+pub struct Line<'a> {
     /// Its line, from 1.
-    pub(crate) number: usize,
-    pub(crate) command: Command<'a>,
+    pub number: usize,
+    /// What it says.
+    pub command: Command<'a>,
     /// What it sets ends with the lease.
-    pub(crate) by_lease: bool,
+    pub by_lease: bool,
 }
 
 /// A part of the profiler that the core does not know. Each hook has a default, as if there were no such part. Runs in:
 /// ordinary code, except where a hook says something else.
-pub(crate) trait Extension: Sync {
+pub trait Extension: Sync {
     /// Checks the commands that the core does not know, which come in the order of the write; other commands are to be
     /// passed over. Changes nothing. Under the right to make changes, if one of these commands makes any.
     ///

@@ -6,17 +6,18 @@
 
 /// A generator of intervals.
 #[derive(Clone, Debug)]
-pub(crate) struct Intervals {
+pub struct Intervals {
     state: u64,
 }
 
 impl Intervals {
-    pub(crate) const fn new(seed: u64) -> Self {
+    /// Intervals that this seed decides.
+    pub const fn new(seed: u64) -> Self {
         Self { state: seed }
     }
 
     /// The state; `new` with this value continues the sequence.
-    pub(crate) const fn state(&self) -> u64 {
+    pub const fn state(&self) -> u64 {
         self.state
     }
 
@@ -30,7 +31,7 @@ impl Intervals {
     }
 
     /// The next 64 random bits.
-    pub(crate) fn word(&mut self) -> u64 {
+    pub fn word(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.state;
         word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

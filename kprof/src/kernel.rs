@@ -339,8 +339,8 @@ pub struct ControlDone {
     /// all tasks and modules. Call [`crate::Profiler::task_name`] for each task that exists now, and
     /// [`crate::Profiler::image`] for each module.
     pub wants_names: bool,
-    /// The times of tasks are asked for, up to now. Call [`crate::Events::task_times`] for each task that exists, if
-    /// the kernel keeps a [`crate::TaskTimes`] for each.
+    /// The times of tasks are asked for, up to now. Call `Events::task_times` of `kprof-events` for each task that
+    /// exists, if the kernel keeps a `TaskTimes` for each.
     pub wants_times: bool,
 }
 
@@ -390,4 +390,15 @@ impl NmiToken {
     pub const unsafe fn new() -> Self {
         Self(PhantomData)
     }
+}
+
+/// What a breakpoint exception has interrupted, for a probe at its address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Breakpoint {
+    /// The program counter that the processor has saved: the address after the `int3`.
+    pub pc: u64,
+    /// The stack pointer.
+    pub sp: u64,
+    /// The frame pointer.
+    pub fp: u64,
 }

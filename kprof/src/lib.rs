@@ -31,7 +31,6 @@ pub mod clock;
 pub mod config;
 mod cpu_set;
 mod errors;
-mod events;
 mod files;
 pub mod kernel;
 mod profiler;
@@ -48,9 +47,14 @@ mod drain;
 #[cfg(feature = "profiling")]
 mod export;
 #[cfg(feature = "profiling")]
-mod extension;
+pub mod extension;
 #[cfg(feature = "profiling")]
 mod handler;
+#[cfg(feature = "profiling")]
+mod hit;
+#[cfg(feature = "profiling")]
+#[doc(hidden)]
+pub mod internals;
 #[cfg(feature = "profiling")]
 mod intervals;
 #[cfg(feature = "profiling")]
@@ -89,36 +93,12 @@ pub use cpu_set::CpuSet;
 pub use errors::{
     BadMemory, CommandError, ControlError, ExportError, InitError, ReadError, RegisterError, StateError, StreamName,
 };
-pub use events::api::Events;
-pub use events::kernel::{Breakpoint, Event, EventKernel, TaskState};
-#[cfg(all(feature = "profiling", feature = "locks"))]
-pub use events::locks::RawLock;
-pub use events::lockup::Lockup;
-#[cfg(not(all(feature = "profiling", feature = "locks")))]
-pub use events::off::locks::RawLock;
-#[cfg(not(feature = "profiling"))]
-pub use events::off::{
-    heap::{Alloc, AllocSample},
-    points::{Point, PointCounts},
-    probes::ProbeMemory,
-    slot::EventSlot,
-    waiting::TaskTimes,
-};
-pub use events::profiled::Profiled;
-#[cfg(feature = "profiling")]
-pub use events::{
-    heap::Alloc,
-    points::{AllocSample, Point, PointCounts},
-    probes::ProbeMemory,
-    slot::EventSlot,
-    task_times::TaskTimes,
-};
 pub use files::{ControlFile, StreamFile};
 pub use format::point::Unit;
 pub use format::serial::Bytes;
 pub use kernel::{
-    CallerEntryFrame, ControlDone, EntryFrame, Image, Interrupted, Kernel, NmiToken, Outcome, OverflowTick, Published,
-    Registers, Task, TimerTick,
+    Breakpoint, CallerEntryFrame, ControlDone, EntryFrame, Image, Interrupted, Kernel, NmiToken, Outcome, OverflowTick,
+    Published, Registers, Task, TimerTick,
 };
 pub use profiler::{DEFAULT_RING_WORDS, ENABLED, Profiler};
 pub use publisher::Publisher;

@@ -36,7 +36,7 @@ impl Shared {
     }
 
     /// Records that a setting changed.
-    pub(crate) fn note_setting(&self, command: core::fmt::Arguments<'_>) {
+    pub fn note_setting(&self, command: core::fmt::Arguments<'_>) {
         let mut text = Truncating(heapless::String::<MAX_TEXT>::new());
         let _ = text.write_fmt(command);
         self.meta.put_or_lose(Kind::Setting, [0; 3], &text.0);

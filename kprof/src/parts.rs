@@ -9,7 +9,7 @@ pub(crate) const PUBLISHED: bool = cfg!(feature = "published");
 /// The flight recorder: mode overwrite, `freeze` and `thaw`.
 pub(crate) const RECORDER: bool = cfg!(feature = "recorder");
 /// The serial form, for kernels without user space and for panics.
-pub(crate) const EXPORT: bool = cfg!(feature = "export");
+pub const EXPORT: bool = cfg!(feature = "export");
 /// The raw words of Redox's profiler, for readers that do not claim the streams.
 pub(crate) const RAW_WORDS: bool = cfg!(feature = "raw-words");
 

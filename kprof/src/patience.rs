@@ -15,7 +15,7 @@ const MAX_STEP_PART: u64 = 8;
 
 /// What is left of a bounded wait.
 #[derive(Debug, Clone)]
-pub(crate) struct Patience {
+pub struct Patience {
     left_ticks: u64,
     max_step_ticks: u64,
     last_tsc: u64,
@@ -25,7 +25,7 @@ impl Patience {
     /// A wait of about `us` microseconds on a clock of `tsc_hz`. It is longer if the thread is paused, because the time
     /// between two reads of the clock counts as at most an eighth of the bound. For a clock that is not calibrated, 1
     /// GHz is assumed.
-    pub(crate) fn us(us: u64, tsc_hz: u64) -> Self {
+    pub fn us(us: u64, tsc_hz: u64) -> Self {
         let hz = if tsc_hz == 0 { 1_000_000_000 } else { tsc_hz };
         let left_ticks = u64::try_from(u128::from(us) * u128::from(hz) / 1_000_000).unwrap_or(u64::MAX);
         Self { left_ticks, max_step_ticks: left_ticks / MAX_STEP_PART + 1, last_tsc: timestamp::read() }
@@ -38,7 +38,7 @@ impl Patience {
     }
 
     /// Takes a lock. `None` if it does not become free in this time.
-    pub(crate) fn lock<T>(mut self, lock: &spin::Mutex<T>) -> Option<spin::MutexGuard<'_, T>> {
+    pub fn lock<T>(mut self, lock: &spin::Mutex<T>) -> Option<spin::MutexGuard<'_, T>> {
         loop {
             let guard = lock.try_lock();
             if guard.is_some() || !self.go_on() {

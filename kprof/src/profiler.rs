@@ -35,8 +35,10 @@ pub const DEFAULT_RING_WORDS: usize = if ENABLED { 32 * 1024 } else { 0 };
 
 /// The profiler of a kernel. Make it in a `static`.
 pub struct Profiler<K: Kernel> {
+    /// For packages above this one.
+    #[doc(hidden)]
     #[cfg(feature = "profiling")]
-    pub(crate) instance: Instance<K>,
+    pub instance: Instance<K>,
     #[cfg(not(feature = "profiling"))]
     _kernel: K,
 }
@@ -52,9 +54,9 @@ impl<K: Kernel> Profiler<K> {
         }
     }
 
-    /// Sets the profiler up, without events (with them: [`crate::Events::init`]). Runs in: the boot CPU, once, as soon
-    /// as memory and the choices are available. `setup` is not called with the feature off, nor by a second call of
-    /// `init`.
+    /// Sets the profiler up, without events (with them: `Events::init` of `kprof-events`). Runs in: the boot CPU, once,
+    /// as soon as memory and the choices are available. `setup` is not called with the feature off, nor by a second
+    /// call of `init`.
     ///
     /// # Errors
     /// [`InitError`] says what is wrong with the setup; the profiler then has no CPUs, and every later call does

@@ -14,7 +14,7 @@ use core::sync::atomic::Ordering;
 
 /// Sets the profiler up, once. `extend` prepares the extension for this number of CPUs and these choices,
 /// last; if it fails, all does.
-pub(crate) fn init(
+pub fn init(
     shared: &'static Shared,
     extension: &'static dyn Extension,
     setup: impl FnOnce() -> Setup,

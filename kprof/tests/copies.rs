@@ -7,7 +7,7 @@ mod array_kernel;
 use array_kernel::*;
 use kprof::format::account::IDENTITIES;
 use kprof::format::record::{Kind, SampleHeader};
-use kprof::{CommandError, Config, ControlFile, Mode, Outcome, ReadError, Setup, StreamFile};
+use kprof::{CommandError, Config, ControlFile, Mode, Outcome, Profiler, ReadError, Setup, StreamFile};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,7 +24,7 @@ const ROUNDS: usize = 60;
 fn running(config: Config) -> Machine {
     let (profiler, slots) = machine();
     let config = Config { running: true, tsc_hz: 100_000_000_000, text: (text(0), text(256)), ..config };
-    profiler.init(slots.len(), || Setup { slots, meta: memory(1024), config }).unwrap();
+    profiler.init(|| Setup { slots, meta: memory(1024), config }).unwrap();
     profiler.register(1, || memory(RING_WORDS)).unwrap();
     (profiler, slots)
 }
@@ -44,7 +44,7 @@ struct Recorder {
 }
 
 impl Recorder {
-    fn new(profiler: &'static Both, process: u64) -> Self {
+    fn new(profiler: &'static Profiler<ArrayKernel>, process: u64) -> Self {
         let ctl = profiler.open_control(process);
         assert!(ctl.write(b"copy 1").unwrap().wants_names, "the kernel names the living tasks again");
         Self { ctl, stream: profiler.open_stream(1, process).unwrap(), meta: profiler.open_meta(process) }

@@ -23,7 +23,7 @@ mod cell;
 mod ring;
 #[path = "../src/sync.rs"]
 mod sync;
-#[path = "../src/events/locks/waited.rs"]
+#[path = "../events/src/locks/waited.rs"]
 mod waited;
 
 use cell::PublishedCell;

@@ -8,11 +8,11 @@ mod array_kernel;
 use array_kernel::*;
 use kprof::{CommandError, Config, CpuSlot, ExportError, InitError, Mode, Profiler, ReadError, Setup, Trigger};
 
-fn unset() -> (&'static Both, &'static [CpuSlot; 2]) {
-    (Both::new(), Box::leak(Box::new([const { CpuSlot::new() }; 2])))
+fn unset() -> (&'static Profiler<ArrayKernel>, &'static [CpuSlot; 2]) {
+    machine()
 }
 
-fn running() -> &'static Both {
+fn running() -> &'static Profiler<ArrayKernel> {
     let (profiler, slots) = unset();
     set_up(profiler, slots, Config { trigger: Trigger::Timer, sampler_cpu: None, running: true, ..Config::new() });
     profiler
@@ -22,7 +22,7 @@ fn running() -> &'static Both {
 fn init(config: Config) -> Result<(), InitError> {
     let (profiler, slots) = unset();
     let config = Config { tsc_hz: 1_000_000_000, text: (text(0), text(256)), ..config };
-    profiler.init(slots.len(), || Setup { slots, meta: memory(1024), config })
+    profiler.init(|| Setup { slots, meta: memory(1024), config })
 }
 
 fn sample(profiler: &Profiler<ArrayKernel>) {

@@ -155,8 +155,11 @@ pub const HOST: [&str; 11] = [
     "--workspace", "--exclude", "test-kernel", "--exclude", "test-module", "--exclude", "bare",
     "--exclude", "bare-virt", "--exclude", "guests",
 ];
-/// Excludes `kprof` too: its tests need other features than what other packages enable.
-pub const HOST_TESTS: [&str; 2] = ["--exclude", "kprof"];
+/// Excludes `kprof` and `kprof-events` too: their tests need other features than what other packages enable.
+pub const HOST_TESTS: [&str; 4] = ["--exclude", "kprof", "--exclude", "kprof-events"];
+/// These two, with everything that is compiled into a kernel.
+pub const IN_KERNEL: [&str; 6] =
+    ["--package", "kprof", "--package", "kprof-events", "--features", "profiling,kprof-events/locks"];
 
 /// Builds a program for the host, and gives its file. It is not optimized: for what the tests do with it, that would
 /// take longer than it saves. It is the same file that the host tests use, so it is compiled once: cargo compiles a

@@ -66,6 +66,14 @@ impl Package {
         }
     }
 
+    /// The packages whose code is changed, and whose tests notice it.
+    fn cargo_names(self) -> &'static [&'static str] {
+        match self {
+            Self::Kprof => &["kprof", "kprof-events"],
+            Self::KprofDaemon => &["kprof-daemon"],
+        }
+    }
+
     /// What is changed; nothing means everything.
     fn files(self) -> &'static [&'static str] {
         match self {
@@ -91,6 +99,7 @@ impl Package {
 
 /// What of kprof is changed.
 const KPROF_FILES: [&str; 15] = [
+    "kprof/events/src/points/*.rs",
     "kprof/src/ring/*.rs",
     "kprof/src/drain.rs",
     "kprof/src/drain/*.rs",
@@ -102,7 +111,6 @@ const KPROF_FILES: [&str; 15] = [
     "kprof/src/state/meta.rs",
     "kprof/src/state/moment.rs",
     "kprof/src/state/owner.rs",
-    "kprof/src/events/points/*.rs",
     "kprof/src/state/stream.rs",
     "kprof/src/state/transition.rs",
     "kprof/src/unwind/*.rs",
@@ -174,7 +182,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         };
         let stage_output = output.join(format!("stage-{}", stage + 1));
         let mut command = Command::new(&program);
-        command.args(["mutants", "--package", package.name(), "--colors", "never"]);
+        command.args(["mutants", "--colors", "never"]);
+        for name in package.cargo_names() {
+            command.args(["--package", name, "--test-package", name]);
+        }
         // Files of unit tests, which cargo-mutants knows by `cfg(test)` alone.
         command.args(["--exclude", "**/tests.rs", "--exclude", "**/tests/**"]);
         // Not after `--`: arguments there choose what runs, and all tests of the package are compiled for each change.
@@ -262,7 +273,8 @@ mod tests {
         let tests = KPROF_STAGES.concat();
         let names: Vec<&str> = tests.iter().filter_map(|argument| argument.strip_prefix("--test=")).collect();
         for (place, name) in names.iter().enumerate() {
-            assert!(run::root().join("kprof/tests").join(name).with_extension("rs").is_file(), "{name}");
+            let is_in = |folder: &&str| run::root().join(folder).join(name).with_extension("rs").is_file();
+            assert!(["kprof/tests", "kprof/events/tests"].iter().any(is_in), "{name}");
             assert!(!names[..place].contains(name), "{name} is in two runs");
         }
         assert!(tests.contains(&"--lib") && names.len() > 10, "{tests:?}");

@@ -6,7 +6,8 @@
 
 use core::mem::MaybeUninit;
 use core::ops::Range;
-use kprof::{Config, CpuSet, CpuSlot, EventKernel, EventSlot, Events, Kernel, Profiler, Setup, Task};
+use kprof::{Config, CpuSet, CpuSlot, Kernel, Profiler, Setup, Task};
+use kprof_events::{EventKernel, EventSlot, Events};
 use libfuzzer_sys::fuzz_target;
 use std::sync::Once;
 

@@ -18,7 +18,7 @@
 //! right for it too.
 
 use kprof::format::marker::Marker;
-use kprof::{Breakpoint, EntryFrame, EventKernel, Events, Registers};
+use kprof::{Breakpoint, EntryFrame, Registers};
 
 /// What the stub has saved of interrupted kernel code.
 #[derive(Debug, PartialEq, Eq)]
@@ -49,18 +49,15 @@ pub struct BreakpointFrame {
 const _: () = assert!(size_of::<BreakpointFrame>().is_multiple_of(16));
 
 impl BreakpointFrame {
-    /// Lets the events handle the breakpoint. `false` if no probe has caused it; the frame then is what the processor
-    /// has saved.
-    ///
-    /// # Safety
-    /// The stub of [`breakpoint_stub`](crate::breakpoint_stub) has called the caller with this frame, and this is the
-    /// first call with it. If the result is `true`, so is what the caller returns to the stub.
+    /// Lets `on_breakpoint` handle the breakpoint, which is `EVENTS.on_breakpoint(at, || *arguments)`. `false` if no
+    /// probe has caused it; the frame then is what the processor has saved. The promises of that function hold if the
+    /// stub of [`breakpoint_stub`](crate::breakpoint_stub) has called the caller with this frame, this is the first
+    /// call with it, and the caller returns the result to the stub: the frame is what a breakpoint in kernel code has
+    /// interrupted, its gate is an interrupt gate, and the stub has moved the processor's frame six words down.
     #[inline(always)]
-    pub unsafe fn handle<K: EventKernel>(&mut self, events: &'static Events<K>) -> bool {
+    pub fn handle(&mut self, on_breakpoint: impl FnOnce(&mut Breakpoint, &[u64; 6]) -> bool) -> bool {
         let mut at = Breakpoint { pc: self.rip.wrapping_add(1), sp: self.rsp, fp: self.rbp };
-        // SAFETY: the frame is what a breakpoint in kernel code has interrupted. Its gate is an interrupt gate, so
-        // interrupts are off. The stub has moved the processor's frame six words down, and returns to `rip` and `rsp`.
-        let is_probe = unsafe { events.on_breakpoint(&mut at, || self.arguments) };
+        let is_probe = on_breakpoint(&mut at, &self.arguments);
         (self.rip, self.rsp) = (at.pc, at.sp);
         is_probe
     }
@@ -91,10 +88,10 @@ pub fn entry_frame(stub: unsafe extern "C" fn(), at: &Registers) -> Option<Entry
 /// `breakpoint_entry` for the gate of vector 3, without an interrupt stack ([`gate::set`](crate::gate::set) with 0).
 ///
 /// For a breakpoint in kernel code it calls `extern "C" fn breakpoint(frame: &mut BreakpointFrame) -> bool`, whose body
-/// is `unsafe { frame.handle(&EVENTS) }`. With `true` the stub returns to what the frame says. With `false`, and at
-/// once for a breakpoint in user code, it jumps to `own_entry`: the function that was in the gate before (of any ABI),
-/// with all registers as they were, and with the processor's frame on top of the stack. If there was none,
-/// [`entry_stub`](crate::entry_stub) makes one.
+/// is `frame.handle(|at, arguments| unsafe { EVENTS.on_breakpoint(at, || *arguments) })`. With `true` the stub returns
+/// to what the frame says. With `false`, and at once for a breakpoint in user code, it jumps to `own_entry`: the
+/// function that was in the gate before (of any ABI), with all registers as they were, and with the processor's frame
+/// on top of the stack. If there was none, [`entry_stub`](crate::entry_stub) makes one.
 ///
 /// With these two names `kprof-fold probes` finds the stub and the function. The function must not change the vector
 /// registers; code for `x86_64-unknown-none` does not.

@@ -70,7 +70,7 @@ impl PhysicalMap {
     /// [`NotWritten`]; nothing is changed.
     ///
     /// # Safety
-    /// The byte is right in every state in which a CPU may execute the code, as [`kprof::EventKernel::patch`] promises.
+    /// The byte is right in every state in which a CPU may execute the code, as `EventKernel::patch` promises.
     pub unsafe fn write(&self, address: u64, byte: u8) -> Result<(), NotWritten> {
         let levels = if Cr4::read().contains(Cr4Flags::L5_PAGING) { 5 } else { 4 };
         // SAFETY: the tables that this CPU uses.

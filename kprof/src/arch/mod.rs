@@ -11,8 +11,7 @@
 //! | `timestamp` | the clock that every CPU can read |
 //! | `cycles` | the cycle counter, where the clock is too coarse for what a handler takes |
 //! | `interrupts` | the interrupt mask |
-//! | `zero` | whether a word is 0, with as few instructions as there are |
-//! | `own_frame` | the frame pointer of the code that asks |
+//! //! | `own_frame` | the frame pointer of the code that asks |
 //! | `tables` | where the processor looks up its entry stubs |
 //!
 //! In: questions of the stages. Out: the answers for the processor that this is compiled for. Runs in: as each file
@@ -39,22 +38,8 @@ macro_rules! processors {
 
 processors!(x86_64 "x86_64", aarch64 "aarch64", riscv64 "riscv64");
 
-pub(crate) use here::own_frame;
-#[cfg(feature = "locks")]
-pub(crate) use here::zero;
-pub(crate) use here::{NAME, caller, cycles, entry, interrupts, tables, timestamp};
-
-/// Keeps the compiler from making the call before this a jump, which would take the caller's frame from the stack. No
-/// instruction.
-#[cfg(feature = "locks")]
-#[inline(always)]
-pub(crate) fn keep_frame() {
-    #[cfg(not(miri))]
-    // SAFETY: there is no instruction.
-    unsafe {
-        core::arch::asm!("", options(nomem, nostack, preserves_flags));
-    }
-}
+pub(crate) use here::{NAME, caller, cycles, entry, tables};
+pub use here::{interrupts, own_frame, timestamp};
 
 /// Whether a counter moves. One that is emulated may need more than a few instructions for a step.
 #[cfg_attr(target_arch = "x86_64", allow(dead_code, reason = "for processors whose cycle counter can be stopped"))]

@@ -12,7 +12,7 @@ use core::fmt::{Arguments, Result, Write};
 const BUFFER_BYTES: usize = 64;
 
 /// Lines with the same beginning.
-pub(super) struct Lines<'a> {
+pub struct Lines<'a> {
     out: &'a mut dyn Write,
     buffer: heapless::String<BUFFER_BYTES>,
     /// The length of the beginning.

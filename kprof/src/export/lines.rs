@@ -23,16 +23,16 @@ const MAX_WORDS: usize = 256;
 const MAX_NAME: usize = 64;
 
 /// The sink for lines, with what is needed to write them.
-pub(crate) struct Lines<'a> {
+pub struct Lines<'a> {
     pub(super) out: &'a mut dyn Write,
     pub(super) sequence: &'a AtomicU64,
-    pub(crate) names: Names<'a>,
+    pub names: Names<'a>,
     pub(super) extension: &'static dyn Extension,
 }
 
 impl Lines<'_> {
     /// Writes a line that has the same text each time it is formatted.
-    pub(crate) fn put(&mut self, line: fmt::Arguments<'_>) -> fmt::Result {
+    pub fn put(&mut self, line: fmt::Arguments<'_>) -> fmt::Result {
         let mut sum = Sum(Crc32::default());
         sum.write_fmt(line)?;
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
@@ -235,7 +235,7 @@ impl<const N: usize> Text<N> {
 }
 
 /// The names of tasks, looked up in the meta stream; the last one found is kept.
-pub(crate) struct Names<'a> {
+pub struct Names<'a> {
     meta: Option<&'a Ring>,
     id: Option<u64>,
     name: heapless::Vec<u8, MAX_NAME>,
@@ -247,7 +247,7 @@ impl<'a> Names<'a> {
     }
 
     /// The name of task `id`.
-    pub(crate) fn name_of(&mut self, id: u64) -> heapless::Vec<u8, MAX_NAME> {
+    pub fn name_of(&mut self, id: u64) -> heapless::Vec<u8, MAX_NAME> {
         self.find(id);
         self.name.clone()
     }

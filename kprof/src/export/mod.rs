@@ -115,12 +115,14 @@ fn newest(ring: &Ring, last: usize) -> (u64, u64) {
     (from, to)
 }
 
-pub(crate) fn lines<'a>(shared: &'a Shared, out: &'a mut dyn Write) -> Lines<'a> {
+/// Writes lines of the serial form, numbered on from the last ones.
+pub fn lines<'a>(shared: &'a Shared, out: &'a mut dyn Write) -> Lines<'a> {
     let names = Names::new(shared.meta.stream().map(|stream| stream.ring));
     Lines { out, sequence: &shared.export_sequence, names, extension: shared.extension() }
 }
 
-pub(crate) fn export_header(shared: &Shared, lines: &mut Lines<'_>) -> fmt::Result {
+/// Writes the profile's header.
+pub fn export_header(shared: &Shared, lines: &mut Lines<'_>) -> fmt::Result {
     lines.put(format_args!("{}", line::Profile { version: line::VERSION }))?;
     each_setting(shared, &mut |fact, value| lines.put(format_args!("{}", line::Header { fact, value })))
 }

@@ -98,7 +98,7 @@ fn with_halted(slot: &CpuSlot, number: u64) -> u64 {
 }
 
 /// Enters the handler, takes the pending tick, and runs `work` with its number.
-pub(crate) fn with_tick(slot: &CpuSlot, work: impl FnOnce(u64) -> Outcome) -> Outcome {
+pub fn with_tick(slot: &CpuSlot, work: impl FnOnce(u64) -> Outcome) -> Outcome {
     if !progress::enter(slot) {
         return Outcome::Foreign;
     }

@@ -10,7 +10,7 @@ use crate::sync::{AtomicU64, Ordering, fence};
 
 /// The producer overwrote the record while it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Torn;
+pub struct Torn;
 
 /// What [`Ring::copy_records`] has copied, or could copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,10 +80,10 @@ impl Ring {
         if at < tail.min(overwritten) { Err(NoCopy::Overwritten) } else { Ok(()) }
     }
 
-    /// The first words of the record at `at`, and its length in words; `None` at the head. Unlike [`Ring::record_at`],
+    /// The first words of the record at `at`, and its length in words; `None` at the head. Unlike `Ring::record_at`,
     /// this also finds a record that the owner has freed, as long as the producer has not overwritten it. Words after
     /// the end of the record are any words.
-    pub(crate) fn first_words<const N: usize>(&self, at: u64) -> Result<Option<([u64; N], u64)>, Torn> {
+    pub fn first_words<const N: usize>(&self, at: u64) -> Result<Option<([u64; N], u64)>, Torn> {
         let head = self.head();
         if at >= head {
             return Ok(None);
@@ -134,7 +134,7 @@ impl Ring {
 
     /// The word at this position. While the flight recorder runs, the word may already belong to a newer record; this
     /// function does not check that.
-    pub(crate) fn word(&self, position: u64) -> u64 {
+    pub fn word(&self, position: u64) -> u64 {
         self.words.at(position).load(Ordering::Relaxed)
     }
 

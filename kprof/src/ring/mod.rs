@@ -49,7 +49,7 @@ const LONGEST: u64 = if cfg!(kprof_loom) { 6 } else { crate::format::record::MAX
 /// What the producer writes at each record and what the owner writes lie in separate cache lines, so that neither waits
 /// for the other's stores. They are 128 bytes apart because processors fetch cache lines in pairs.
 #[repr(align(128))]
-pub(crate) struct Ring {
+pub struct Ring {
     /// The memory of the ring: set once, by `install`; used by all CPUs.
     words: Words,
     producer: ProducerLine,
@@ -104,17 +104,14 @@ impl Ring {
 
     /// Gives the ring its memory.
     #[cfg(not(kprof_loom))]
-    pub(crate) fn install(
-        &self,
-        memory: &'static mut [core::mem::MaybeUninit<u64>],
-    ) -> Result<(), crate::errors::BadMemory> {
+    pub fn install(&self, memory: &'static mut [core::mem::MaybeUninit<u64>]) -> Result<(), crate::errors::BadMemory> {
         self.words.install(memory)
     }
 
     /// This ring, if it has memory.
     #[cfg(not(kprof_loom))]
     #[inline(always)]
-    pub(crate) fn get(&self) -> Option<&Self> {
+    pub fn get(&self) -> Option<&Self> {
         (self.capacity() > 1).then_some(self)
     }
 
@@ -125,7 +122,7 @@ impl Ring {
     }
 
     /// Where the next record will begin.
-    pub(crate) fn head(&self) -> u64 {
+    pub fn head(&self) -> u64 {
         self.producer.head.load(Ordering::Acquire)
     }
 

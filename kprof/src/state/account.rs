@@ -17,7 +17,7 @@ use crate::sync::{AtomicU64, Ordering};
 /// A counter with one writer.
 #[derive(Debug)]
 #[repr(transparent)]
-pub(crate) struct Counter(AtomicU64);
+pub struct Counter(AtomicU64);
 
 impl Counter {
     pub(crate) const fn new() -> Self {
@@ -26,7 +26,7 @@ impl Counter {
 
     /// Adds `count`. Only the one writer may call it.
     #[inline(always)]
-    pub(crate) fn add(&self, count: u64) {
+    pub fn add(&self, count: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
     }
 
@@ -48,7 +48,7 @@ impl Counter {
     }
 
     #[inline(always)]
-    pub(crate) fn get(&self) -> u64 {
+    pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -78,10 +78,10 @@ macro_rules! handler_counters {
     ($($(#[$doc:meta])* $name:ident $counter:ident,)*) => {
         /// The counters that the handler writes.
         #[derive(Debug)]
-        pub(crate) struct HandlerCounters {
+        pub struct HandlerCounters {
             /// Recorded kernel samples outside of interrupts: with interrupts on, with interrupts off.
             pub(crate) irq: [Counter; 2],
-            $($(#[$doc])* pub(crate) $name: Counter,)*
+            $($(#[$doc])* pub $name: Counter,)*
         }
 
         impl HandlerCounters {

@@ -27,7 +27,7 @@ pub(crate) const fn of(config: &Config) -> Choices {
 }
 
 /// The choices in force.
-pub(crate) struct Live {
+pub struct Live {
     settings: AtomicU64,
     /// Computed from the settings, for the fast path of the walk.
     pub(crate) fast_path_rounds: RoundsCell<ROUND>,
@@ -93,7 +93,7 @@ impl Live {
     }
 
     /// After how many milliseconds a lockup is reported; 0: never.
-    pub(crate) fn lockup_ms(&self) -> u32 {
+    pub fn lockup_ms(&self) -> u32 {
         self.choices().lockup_ms
     }
 }

@@ -26,7 +26,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::AtomicBool;
 
 /// The longest text of a meta record in bytes. A longer one is truncated at a character boundary.
-pub(crate) const MAX_TEXT: usize = crate::format::command::MAX_NAME;
+pub const MAX_TEXT: usize = crate::format::command::MAX_NAME;
 
 /// How long a record waits while somebody else owns the stream for a moment: a change of the claim or of the state,
 /// which takes microseconds, and longer on a virtual CPU that the host pauses. Interrupts are on between two attempts
@@ -45,7 +45,7 @@ enum NoRoom {
 const MAX_RECORD_WORDS: u64 = (MetaHeader::WORDS + MAX_TEXT.div_ceil(8)) as u64;
 
 /// The meta stream.
-pub(crate) struct Meta {
+pub struct Meta {
     ring: Ring,
     /// Where counts of replaced records go back to.
     extension: spin::Once<&'static dyn Extension>,
@@ -54,7 +54,7 @@ pub(crate) struct Meta {
     overwritten: AtomicU64,
     /// How many accounts of points did not fit when they were written last, or were replaced unread since. Their counts
     /// are kept.
-    pub(crate) kept: AtomicU64,
+    pub kept: AtomicU64,
     /// The end of the last record whose counts went back: nothing before it may be copied any more. Written under the
     /// lock.
     put_back_until: AtomicU64,
@@ -95,7 +95,7 @@ impl Meta {
     }
 
     /// The ring with its reader, once there is memory.
-    pub(crate) fn stream(&self) -> Option<Stream<'_>> {
+    pub fn stream(&self) -> Option<Stream<'_>> {
         Some(Stream { ring: self.ring.get()?, reader: &self.reader })
     }
 
@@ -123,13 +123,13 @@ impl Meta {
 
     /// Writes one record. `false` if there is no space, or if somebody else owns the stream of a full ring: the caller
     /// keeps what it has, and tries again later.
-    pub(crate) fn put(&self, kind: Kind, values: [u64; 3], text: &str) -> bool {
+    pub fn put(&self, kind: Kind, values: [u64; 3], text: &str) -> bool {
         self.put_within(timestamp::read(), kind, values, text, |lock| Some(lock.lock())).is_ok()
     }
 
     /// Writes one record with this TSC, or counts it as lost. Does not wait for longer than `patience`, so that a CPU
     /// that is locked up while it holds the lock does not stop the sampler too.
-    pub(crate) fn put_patiently(&self, tsc: u64, kind: Kind, values: [u64; 3], text: &str, patience: Patience) {
+    pub fn put_patiently(&self, tsc: u64, kind: Kind, values: [u64; 3], text: &str, patience: Patience) {
         self.put_waiting(tsc, kind, values, text, |lock| patience.clone().lock(lock));
     }
 
@@ -275,7 +275,7 @@ impl Meta {
     }
 
     /// Writes one record, or counts it as lost.
-    pub(crate) fn put_or_lose(&self, kind: Kind, values: [u64; 3], text: &str) {
+    pub fn put_or_lose(&self, kind: Kind, values: [u64; 3], text: &str) {
         self.put_waiting(timestamp::read(), kind, values, text, |lock| Some(lock.lock()));
     }
 }

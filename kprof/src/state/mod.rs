@@ -43,17 +43,19 @@ use slot::CpuSlot;
 use stream::{OWNER_WAIT_US, Owned, Stream};
 
 /// The kernel and the shared state, for the stages that call the kernel.
-pub(crate) struct Instance<K> {
-    pub(crate) kernel: K,
-    pub(crate) shared: Shared,
+pub struct Instance<K> {
+    /// The kernel.
+    pub kernel: K,
+    /// The state that the stages share.
+    pub shared: Shared,
 }
 
 /// The shared state, without the kernel itself.
-pub(crate) struct Shared {
+pub struct Shared {
     /// Slots and configuration; read in NMIs.
-    pub(crate) ready: Ready,
+    pub ready: Ready,
     /// The choices in force; read in NMIs.
-    pub(crate) live: Live,
+    pub live: Live,
     state: AtomicU8,
     /// The flight recorder runs, so the producers move the tails of the CPUs' rings. Changes only while a transition
     /// owns every stream.
@@ -65,7 +67,8 @@ pub(crate) struct Shared {
     /// A sampler is running.
     pub(crate) has_sampler: AtomicBool,
     trigger: AtomicU8,
-    pub(crate) meta: Meta,
+    /// The meta stream.
+    pub meta: Meta,
     /// Taken by every change of choices, state, mode or claim; see [`transition`].
     pub(crate) writer: AtomicBool,
     /// A transition wants every stream, so no reader takes one before it. Otherwise readers that return again and again
@@ -84,7 +87,7 @@ pub(crate) struct Shared {
     /// The TSC time until which a reader waits for records.
     pub(crate) waited_until: AtomicU64,
     /// The number of the next line of the serial form.
-    pub(crate) export_sequence: AtomicU64,
+    pub export_sequence: AtomicU64,
 }
 
 impl Shared {
@@ -112,27 +115,31 @@ impl Shared {
         }
     }
 
+    /// The CPUs; none before `init`.
     #[inline(always)]
-    pub(crate) fn slots(&self) -> &'static [CpuSlot] {
+    pub fn slots(&self) -> &'static [CpuSlot] {
         self.ready.slots()
     }
 
+    /// The choices of `init`; `None` before it.
     #[inline(always)]
-    pub(crate) fn config(&self) -> Option<&Config> {
+    pub fn config(&self) -> Option<&Config> {
         self.ready.config()
     }
 
+    /// The settings that are read in NMIs.
     #[inline(always)]
-    pub(crate) fn settings(&self) -> Settings {
+    pub fn settings(&self) -> Settings {
         self.live.settings()
     }
 
     /// TSC ticks per second; 0 before `init`.
-    pub(crate) fn tsc_hz(&self) -> u64 {
+    pub fn tsc_hz(&self) -> u64 {
         self.config().map_or(0, |config| config.tsc_hz)
     }
 
-    pub(crate) fn state(&self) -> State {
+    /// Whether ticks are sent.
+    pub fn state(&self) -> State {
         match self.state.load(Ordering::SeqCst) {
             1 => State::Running,
             2 => State::Frozen,
@@ -161,7 +168,7 @@ impl Shared {
     }
 
     /// The trigger in use now: [`Trigger::Timer`] until the sampler runs.
-    pub(crate) fn trigger(&self) -> Trigger {
+    pub fn trigger(&self) -> Trigger {
         match self.trigger.load(Ordering::Relaxed) {
             0 => Trigger::Nmi,
             1 => Trigger::Ipi,
@@ -170,7 +177,8 @@ impl Shared {
         }
     }
 
-    pub(crate) fn set_trigger(&self, trigger: Trigger) {
+    /// Says how ticks are sent from now on.
+    pub fn set_trigger(&self, trigger: Trigger) {
         self.trigger.store(trigger as u8, Ordering::Relaxed);
     }
 

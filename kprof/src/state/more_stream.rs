@@ -9,17 +9,24 @@ use crate::ring::Ring;
 use core::sync::atomic::AtomicBool;
 
 /// The ring and its readers.
-pub(crate) struct MoreStream {
-    pub(crate) ring: Ring,
+pub struct MoreStream {
+    /// The ring; without memory at first.
+    pub ring: Ring,
     pub(crate) reader: Reader,
     pub(crate) copier: Copier,
     /// Half of the ring is unread and the reader has been told. Written by the sampler.
     pub(crate) woken: AtomicBool,
 }
 
+impl Default for MoreStream {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl MoreStream {
     /// A stream without memory.
-    pub(crate) const fn new() -> Self {
+    pub const fn new() -> Self {
         Self { ring: Ring::none(), reader: Reader::new(), copier: Copier::new(), woken: AtomicBool::new(false) }
     }
 

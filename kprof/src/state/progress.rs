@@ -16,7 +16,7 @@ pub(crate) const TICK: u64 = 4;
 
 /// The progress word.
 #[repr(transparent)]
-pub(crate) struct Progress(pub(crate) Counter);
+pub struct Progress(pub(crate) Counter);
 
 impl Progress {
     pub(crate) const fn new() -> Self {
@@ -25,7 +25,7 @@ impl Progress {
 
     /// The newest tick taken.
     #[inline(always)]
-    pub(crate) fn seen(&self) -> u64 {
+    pub fn seen(&self) -> u64 {
         self.0.get() / TICK
     }
 

@@ -10,7 +10,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Slots and choices.
-pub(crate) struct Ready {
+pub struct Ready {
     slots: AtomicPtr<CpuSlot>,
     count: AtomicUsize,
     /// How many CPUs take NMIs. 0 if the sampler fills the rings ([`Trigger::Published`]), so that no NMI becomes a
@@ -47,7 +47,7 @@ impl Ready {
 
     /// The slot of this CPU; `None` before `once`.
     #[inline(always)]
-    pub(crate) fn slot(&self, cpu: usize) -> Option<&'static CpuSlot> {
+    pub fn slot(&self, cpu: usize) -> Option<&'static CpuSlot> {
         self.slot_of(cpu, &self.count)
     }
 

@@ -9,9 +9,12 @@ use crate::unwind::ROUND;
 /// Whether ticks are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum State {
+pub enum State {
+    /// No ticks.
     Stopped = 0,
+    /// Ticks are sent.
     Running = 1,
+    /// The flight recorder's rings are kept as they are.
     Frozen = 2,
     /// Running, but no ticks are sent for the short time of a change of mode.
     Paused = 3,
@@ -20,7 +23,7 @@ pub(crate) enum State {
 bitflags::bitflags! {
     /// The settings that the handler needs, read by one load. Bits 16 to 31: the depth.
     #[derive(Clone, Copy)]
-    pub(crate) struct Settings: u64 {
+    pub struct Settings: u64 {
         const INCLUDE_IDLE = 1 << 0;
         const INCLUDE_USER = 1 << 1;
         const OVERWRITE = 1 << 2;
@@ -28,11 +31,11 @@ bitflags::bitflags! {
 }
 
 impl Settings {
-    pub(crate) fn include_idle(self) -> bool {
+    pub fn include_idle(self) -> bool {
         self.contains(Self::INCLUDE_IDLE)
     }
 
-    pub(crate) fn include_user(self) -> bool {
+    pub fn include_user(self) -> bool {
         self.contains(Self::INCLUDE_USER)
     }
 
@@ -40,7 +43,7 @@ impl Settings {
         parts::RECORDER && self.contains(Self::OVERWRITE)
     }
 
-    pub(crate) fn depth(self) -> usize {
+    pub fn depth(self) -> usize {
         (self.bits() >> 16 & 0xffff) as usize
     }
 

@@ -18,11 +18,13 @@ use core::sync::atomic::AtomicBool;
 
 /// One CPU's part of the profiler. The kernel provides one for each CPU, in a static or from its allocator.
 pub struct CpuSlot {
-    pub(crate) sampler: SamplerPart,
-    pub(crate) handler: HandlerPart,
+    /// The sampler's part.
+    pub sampler: SamplerPart,
+    /// The handler's part.
+    pub handler: HandlerPart,
     pub(crate) reader: Reader,
     /// Gets its memory once, by `register`.
-    pub(crate) ring: Ring,
+    pub ring: Ring,
     pub(crate) published: Publisher,
     pub(crate) copier: Copier,
     /// A profiler has taken this slot, so no other one can.
@@ -33,11 +35,11 @@ pub struct CpuSlot {
 
 /// Written by the sampler CPU, or by this CPU itself if it makes its own ticks.
 #[repr(align(128))]
-pub(crate) struct SamplerPart {
+pub struct SamplerPart {
     /// The newest tick number; also how many were sent to the handler.
-    pub(crate) tick: AtomicU64,
+    pub tick: AtomicU64,
     /// Ticks that found the CPU halted. No signal is sent for them; they count as sent, taken and filtered as idle.
-    pub(crate) halted: Counter,
+    pub halted: Counter,
     /// Signals sent again, without a new tick. Each may cause an NMI that finds no tick.
     pub(crate) resent: Counter,
     /// Set if the CPU is to be signalled in this round.
@@ -58,10 +60,10 @@ pub(crate) struct SamplerPart {
 
 /// Written by this CPU's handler.
 #[repr(align(128))]
-pub(crate) struct HandlerPart {
+pub struct HandlerPart {
     /// The newest tick taken, and whether a handler is running.
-    pub(crate) progress: Progress,
-    pub(crate) counters: HandlerCounters,
+    pub progress: Progress,
+    pub counters: HandlerCounters,
     /// The frames of earlier walks.
     pub(crate) frame_cache: FrameCache,
     /// Where the walk of an idle task writes its words, which are never read.
@@ -148,7 +150,7 @@ impl CpuSlot {
     }
 
     /// Whether the CPU gets ticks.
-    pub(crate) fn takes_ticks(&self) -> bool {
+    pub fn takes_ticks(&self) -> bool {
         self.ring.get().is_some()
             && self.sampler.enabled.load(Ordering::Relaxed)
             && !self.sampler.offline.load(Ordering::Relaxed)
@@ -165,7 +167,7 @@ impl CpuSlot {
     }
 
     /// The number of ticks that were sent and that the handler has not taken yet.
-    pub(crate) fn pending(&self) -> u64 {
+    pub fn pending(&self) -> u64 {
         // The handler's number is read first: every tick that it has seen was sent before.
         let seen = self.handler.progress.seen();
         self.sampler.tick.load(Ordering::Relaxed).saturating_sub(seen)

@@ -14,7 +14,7 @@ use crate::sync::{AtomicU64, Ordering, fence};
 
 /// How long to wait for an owner's work to end, in microseconds. Reads and acknowledgements take a few milliseconds at
 /// most.
-pub(crate) const OWNER_WAIT_US: u64 = 1_000_000;
+pub const OWNER_WAIT_US: u64 = 1_000_000;
 
 /// How often counters are read again, at most, because they changed meanwhile.
 pub(crate) const MAX_TRIES: usize = 64;
@@ -98,8 +98,8 @@ impl Reader {
 
 /// A ring and its reader.
 #[derive(Clone, Copy)]
-pub(crate) struct Stream<'a> {
-    pub(crate) ring: &'a Ring,
+pub struct Stream<'a> {
+    pub ring: &'a Ring,
     pub(crate) reader: &'a Reader,
 }
 

@@ -7,7 +7,7 @@ use super::Memory;
 
 /// The memory of the machine that this code runs on.
 #[derive(Clone, Copy)]
-pub(crate) struct Direct;
+pub struct Direct;
 
 impl Memory for Direct {
     #[inline(always)]

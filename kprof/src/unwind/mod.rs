@@ -40,7 +40,7 @@ use crate::format::marker::{Marker, TruncationReason};
 use crate::kernel::{Kernel, Registers};
 use crate::ring::Sink;
 use core::ops::Range;
-pub(crate) use direct::Direct;
+pub use direct::Direct;
 pub(crate) use fast_path::callers;
 pub(crate) use fast_path::{Cursor, FrameCache, ROUND, StackBounds, innermost};
 pub(crate) use stacks::Stacks;
@@ -49,7 +49,7 @@ pub(crate) use text::{Text, TextCell};
 pub(crate) use user::{ENTRY_PLACES, user_frames, user_word};
 
 /// Reads memory at addresses that the unwinder has checked.
-pub(crate) trait Memory: Copy {
+pub trait Memory: Copy {
     /// The stack word at `address`.
     ///
     /// # Safety

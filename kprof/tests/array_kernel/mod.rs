@@ -6,12 +6,11 @@ use core::ops::Range;
 use kprof::format::line::PointAccount;
 use kprof::format::record::{Header, Kind, MetaHeader, POSITION, SampleHeader};
 use kprof::{
-    Config, ControlFile, CpuSet, CpuSlot, EventKernel, EventSlot, Events, InitError, Kernel, NmiToken, Profiler,
-    Registers, Setup, StateError, StreamFile, Task,
+    Config, ControlFile, CpuSet, CpuSlot, InitError, Kernel, NmiToken, Profiler, Registers, Setup, StateError,
+    StreamFile, Task,
 };
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
@@ -22,29 +21,6 @@ pub static IDLE: AtomicBool = AtomicBool::new(false);
 pub static SIGNALS: AtomicU64 = AtomicU64::new(0);
 static TEXT: [u8; 256] = [0x90; 256];
 static STACK: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
-
-/// A profiler with its events.
-#[derive(Clone, Copy)]
-pub struct Both {
-    pub profiler: &'static Profiler<ArrayKernel>,
-    pub events: &'static Events<ArrayKernel>,
-}
-
-impl Deref for Both {
-    type Target = Profiler<ArrayKernel>;
-
-    fn deref(&self) -> &Self::Target {
-        self.profiler
-    }
-}
-
-impl Both {
-    /// A profiler and its events, not set up yet.
-    pub fn new() -> &'static Self {
-        let profiler: &'static Profiler<ArrayKernel> = Box::leak(Box::new(Profiler::new(ArrayKernel)));
-        Box::leak(Box::new(Self { profiler, events: Box::leak(Box::new(Events::new(profiler))) }))
-    }
-}
 
 /// What can be set up: a profiler, with events or without.
 pub trait SetUp {
@@ -61,21 +37,12 @@ impl<K: Kernel> SetUp for Profiler<K> {
     }
 }
 
-impl SetUp for Both {
-    fn init(&'static self, cpus: usize, setup: impl FnOnce() -> Setup) -> Result<(), InitError> {
-        self.events.init(|| Vec::leak((0..cpus).map(|_| EventSlot::new()).collect()), setup)
-    }
-    fn give_ring(&'static self, cpu: usize) {
-        self.profiler.give_ring(cpu);
-    }
-}
-
-/// A profiler with its events and the slots of two CPUs.
-pub type Machine = (&'static Both, &'static [CpuSlot; 2]);
+/// A profiler and the slots of two CPUs.
+pub type Machine = (&'static Profiler<ArrayKernel>, &'static [CpuSlot; 2]);
 
 /// A machine of its own for a test, not set up yet.
 pub fn machine() -> Machine {
-    (Both::new(), Box::leak(Box::new([const { CpuSlot::new() }; 2])))
+    (Box::leak(Box::new(Profiler::new(ArrayKernel))), Box::leak(Box::new([const { CpuSlot::new() }; 2])))
 }
 
 /// Runs one test at a time: for tests that change the stack, or the number of the CPU that "runs".
@@ -165,10 +132,6 @@ unsafe impl Kernel for ArrayKernel {
     fn sleep_ns(&self, ns: u64) {
         std::thread::sleep(std::time::Duration::from_nanos(ns.min(1_000_000)));
     }
-}
-
-impl EventKernel for ArrayKernel {
-    const WAIT_REASONS: &'static [&'static str] = &["pipe", "sleep"];
 }
 
 /// Memory that is never freed. A static list keeps it reachable, so leak checkers do not report it.

@@ -9,7 +9,8 @@ use alloc::string::String;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-use kprof::{ENABLED, Event, Image, Interrupted, NmiToken, Published, Task, Trigger};
+use kprof::{ENABLED, Image, Interrupted, NmiToken, Published, Task, Trigger};
+use kprof_events::Event;
 
 #[cfg(feature = "profiling")]
 use super::places;

@@ -4,7 +4,8 @@
 //! In: the calls of the allocator. Out: the same calls of the inner one; without the feature `profiling` nothing else.
 //! Runs in: wherever the kernel allocates, never in an NMI; `register_heap` once, at boot.
 
-use kprof::{Alloc, AllocSample, ENABLED};
+use kprof::ENABLED;
+use kprof_events::{Alloc, AllocSample};
 
 use super::port::{EVENTS, Port};
 use crate::log;

@@ -3,7 +3,7 @@
 //! In: the calls of a raw lock. Out: the same calls of a spin lock; without the feature `profiling` nothing else. Runs
 //! in: wherever the kernel locks, never in an NMI.
 
-use kprof::{Events, Profiled, RawLock};
+use kprof_events::{Events, Profiled, RawLock};
 
 use super::port::{EVENTS, Port};
 

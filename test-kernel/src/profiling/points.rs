@@ -4,7 +4,8 @@
 //! call is one load and a branch that is not taken.
 
 use kprof::format::block::{self, Request};
-use kprof::{DEFAULT_RING_WORDS, ENABLED, Point, PointCounts, Unit};
+use kprof::{DEFAULT_RING_WORDS, ENABLED, Unit};
+use kprof_events::{Point, PointCounts};
 
 use super::port::EVENTS;
 use super::{probes, system_calls};

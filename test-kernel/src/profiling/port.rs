@@ -10,9 +10,10 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use kprof::{
-    Clock, Config, CpuSet, CpuSlot, DEFAULT_RING_WORDS, EntryFrame, EventKernel, EventSlot, Events, Image, Kernel,
-    Lockup, NmiToken, Precision, Profiler, Registers, Setup, Task, Trigger,
+    Clock, Config, CpuSet, CpuSlot, DEFAULT_RING_WORDS, EntryFrame, Image, Kernel, NmiToken, Precision, Profiler,
+    Registers, Setup, Task, Trigger,
 };
+use kprof_events::{EventKernel, EventSlot, Events, Lockup};
 
 // The kernel's own names.
 use super::trigger;

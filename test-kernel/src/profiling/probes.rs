@@ -2,7 +2,8 @@
 //!
 //! In: breakpoints in kernel code. Out: calls of kprof. Runs in: the breakpoint handler, interrupts off.
 
-use kprof::{Breakpoint, ProbeMemory};
+use kprof::Breakpoint;
+use kprof_events::ProbeMemory;
 
 use super::EVENTS;
 use crate::cpu::entry::TrapFrame;

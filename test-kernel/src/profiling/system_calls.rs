@@ -4,7 +4,8 @@
 //! waits included. A call that does not return (`exit`) has none. Runs in: system calls, interrupts on; the thread may
 //! go on on another CPU. While a point is off, this is a look into a table, one load and a branch.
 
-use kprof::{Point, Unit};
+use kprof::Unit;
+use kprof_events::Point;
 
 use super::port::EVENTS;
 use crate::cpu::clock;

@@ -4,9 +4,9 @@
 //! scheduler, under its lock; `task_resumed` after it, `task_times` in ordinary code. While the points are off, each
 //! call is one load and a branch that is not taken.
 
-pub use kprof::TaskTimes;
+pub use kprof_events::TaskTimes;
 
-use kprof::TaskState;
+use kprof_events::TaskState;
 
 use super::EVENTS;
 use crate::wait::Doing;

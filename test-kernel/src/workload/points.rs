@@ -9,9 +9,10 @@ use alloc::format;
 use alloc::vec;
 use core::hint::black_box;
 
+use kprof::Unit;
 use kprof::format::event::Event;
 use kprof::format::marker::Marker;
-use kprof::{Point, TaskState, TaskTimes, Unit};
+use kprof_events::{Point, TaskState, TaskTimes};
 
 use crate::{cpu, log, profiling};
 

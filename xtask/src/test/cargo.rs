@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::outcome::{Context, Outcome};
 use super::{guards, proof};
-use crate::build::{HOST, HOST_TESTS};
+use crate::build::{HOST, HOST_TESTS, IN_KERNEL};
 use crate::run;
 use crate::toolchain::{self, Target};
 use crate::tools::{self, Install};
@@ -43,10 +43,9 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
     let run = |arguments: &[&[&str]]| must_succeed(&mut cargo(&arguments.concat())).map(drop);
     outcome.check("host crates", run(&[&["clippy", "--quiet", "--all-targets"], &HOST, deny]));
     outcome.check("the simulations", run(&[&["clippy", "--quiet"], &HOST, &proof::SIMULATIONS, deny]));
-    let on = ["--package", "kprof", "--features", "profiling,locks"];
     let off = ["--package", "redox-check", "--no-default-features"];
     outcome.check("Redox drop-in, profiler off", run(&[&["clippy", "--quiet", "--all-targets"], &off, deny]));
-    outcome.check("kprof with the profiler", run(&[&["clippy", "--quiet", "--all-targets"], &on, deny]));
+    outcome.check("kprof with the profiler", run(&[&["clippy", "--quiet", "--all-targets"], &IN_KERNEL, deny]));
     oldest_rust(&mut outcome, context.install);
     guards::run(&mut outcome, context.verbs)?;
     let toolchain = toolchain::find(toolchain::KERNEL, context.toolchain, context.install)?;
@@ -84,17 +83,20 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// `cargo clippy` of `kprof` with each of its features alone.
+/// `cargo clippy` of `kprof` with each of its features alone, and of `kprof-events` without locks.
 pub fn each_feature(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     toolchain::component("clippy", "cargo-clippy", context.install)?;
-    for part in ["", "export", "locks", "published", "raw-words", "recorder"] {
+    for part in ["", "export", "published", "raw-words", "recorder"] {
         let features = format!("profiling,{part}");
         let alone = ["--package", "kprof", "--no-default-features", "--features", features.trim_end_matches(',')];
         let words = [&["clippy", "--quiet", "--tests"][..], &alone, context.deny()];
         let mut command = cargo(&words.concat());
         outcome.check(&format!("kprof with {features}"), must_succeed(&mut command).map(drop));
     }
+    let events = ["clippy", "--quiet", "--tests", "--package", "kprof-events", "--features", "profiling"];
+    let without_locks = must_succeed(&mut cargo(&[&events[..], context.deny()].concat()));
+    outcome.check("kprof-events without locks", without_locks.map(drop));
     Ok(outcome)
 }
 
@@ -128,8 +130,16 @@ fn oldest_rust(outcome: &mut Outcome, install: Install) {
         outcome.skipped.push(format!("kprof by Rust {OLDEST_RUST}: {first}"));
         return;
     }
-    let check = ["check", "--quiet", "--target-dir", "target/oldest", "--features", "kprof/profiling,kprof/locks"];
-    let packages = ["--package", "kprof-format", "--package", "kprof", "--package", "kprof-port"];
+    let check = [
+        "check",
+        "--quiet",
+        "--target-dir",
+        "target/oldest",
+        "--features",
+        "kprof/profiling,kprof-events/profiling,kprof-events/locks",
+    ];
+    let packages =
+        ["--package", "kprof-format", "--package", "kprof", "--package", "kprof-events", "--package", "kprof-port"];
     outcome.check("what goes into kernels, by the oldest Rust", with_it(&[&check[..], &packages].concat()));
 }
 
@@ -138,9 +148,11 @@ pub fn documentation(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut command = cargo(&[&["doc", "--quiet", "--no-deps", "--document-private-items"][..], &HOST].concat());
     outcome.check("cargo doc", must_succeed(command.env("RUSTDOCFLAGS", context.deny_flags())).map(drop));
-    let on = ["--document-private-items", "--package", "kprof", "--features", "profiling,locks"];
-    let mut command = cargo(&[&["doc", "--quiet", "--no-deps"][..], &on].concat());
-    outcome.check("cargo doc, kprof", must_succeed(command.env("RUSTDOCFLAGS", context.deny_flags())).map(drop));
+    let mut command = cargo(&[&["doc", "--quiet", "--no-deps", "--document-private-items"][..], &IN_KERNEL].concat());
+    outcome.check(
+        "cargo doc, what is compiled into a kernel",
+        must_succeed(command.env("RUSTDOCFLAGS", context.deny_flags())).map(drop),
+    );
     Ok(outcome)
 }
 
@@ -205,16 +217,15 @@ fn count(outcome: &mut Outcome, name: &str, line: &str, has_succeeded: bool, tex
 /// All tests that run on the host, documentation examples too.
 pub fn host_tests(_: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
-    // Other packages enable kprof's feature `profiling`, so kprof's tests would run here and again below.
+    // Other packages enable the feature `profiling` of these two, so their tests would run here and again below.
     let mut workspace = cargo(&[&["test", "--quiet", "--no-fail-fast"][..], &HOST, &HOST_TESTS].concat());
     count_tests(&mut outcome, "workspace", &mut workspace)?;
-    let mut kprof =
-        cargo(&["test", "--quiet", "--no-fail-fast", "--package", "kprof", "--features", "profiling,locks"]);
-    count_tests(&mut outcome, "kprof with the profiler", &mut kprof)?;
+    let mut kprof = cargo(&[&["test", "--quiet", "--no-fail-fast"][..], &IN_KERNEL].concat());
+    count_tests(&mut outcome, "kprof and its events", &mut kprof)?;
     let without = ["--package", "kprof", "--no-default-features", "--features", "profiling"];
     let mut parts = cargo(&[&["test", "--quiet"][..], &without, &["--test", "parts"]].concat());
     count_tests(&mut outcome, "kprof without the parts that a kernel can leave out", &mut parts)?;
-    let mut off = cargo(&["test", "--quiet", "--package", "kprof", "--test", "surface"]);
+    let mut off = cargo(&["test", "--quiet", "--package", "kprof-events", "--test", "surface"]);
     count_tests(&mut outcome, "every public item with the profiler off", &mut off)?;
     // An optimised handler, as in a kernel, has few enough instructions that an NMI can be put before each of them.
     let mut handler = cargo(&["test", "--quiet", "--package", "kprof", "--features", "profiling"]);
@@ -228,7 +239,7 @@ pub fn host_tests(_: &mut Context) -> Result<Outcome> {
 /// an optimized proptest would take longer to compile than the tests run.
 fn as_in_a_kernel(others: &[&str]) -> Vec<String> {
     let release = ["opt-level=3", "codegen-units=1", "debug-assertions=false", "overflow-checks=false"];
-    let packages = ["kprof", "kprof-format"].iter().chain(others);
+    let packages = ["kprof", "kprof-events", "kprof-format"].iter().chain(others);
     let options = packages.flat_map(|package| release.map(|option| format!("profile.dev.package.{package}.{option}")));
     options.flat_map(|option| ["--config".to_owned(), option]).collect()
 }

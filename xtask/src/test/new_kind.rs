@@ -37,11 +37,11 @@ fn compare() -> Result<()> {
     std::fs::write(&kinds, replace(&text, ENUM, &[ENUM, VARIANT].concat())?)?;
     let check = |packages: &[&str]| {
         let mut check = cargo(&["check", "--quiet", "--keep-going", "--message-format", "short"]);
-        // The copy's packages have other paths, so in this folder only dependencies are shared, and they are there.
-        check.args(packages).current_dir(&copy).env("CARGO_TARGET_DIR", root.join("target"));
+        // A target folder of its own: in that of the tree cargo takes what it has compiled of one for the other.
+        check.args(packages).current_dir(&copy).env("CARGO_TARGET_DIR", root.join("target/new-kind/target"));
         Ok::<_, anyhow::Error>(run::caught(&mut check, LIMIT)?.text)
     };
-    let mut printed = check(&["-p", "kprof", "--features", "profiling"])?;
+    let mut printed = check(&["-p", "kprof", "-p", "kprof-events", "--features", "profiling"])?;
     printed += &check(&["-p", "kprof-daemon", "-p", "kprof-fold"])?;
     let found = without_an_arm(&printed);
     if found != listed {

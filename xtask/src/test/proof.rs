@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, anyhow};
 
 use super::cargo::{cargo, count_tests, must_succeed};
 use super::outcome::{Context, Outcome};
-use crate::build::{HOST, HOST_TESTS};
+use crate::build::{HOST, HOST_TESTS, IN_KERNEL};
 use crate::run;
 use crate::toolchain::{self, Choice, nightly_has};
 use crate::tools::{self, Install};
@@ -57,7 +57,7 @@ const KILLS: &str = "500";
 pub fn run(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut model = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    model.args(["test", "--quiet", "--release", "-p", "kprof", "--features", "profiling", "--test", "account"]);
+    model.args(["test", "--quiet", "--release", "-p", "kprof-events", "--features", "profiling", "--test", "account"]);
     model.current_dir(run::root()).env("KPROF_CASES", MODEL_CASES);
     count_tests_of(&mut outcome, "the account's model, ten million steps", &mut model)?;
     // Of all packages, because cargo compiles the dependencies of one alone with other features once more.
@@ -69,8 +69,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
         Ok(()) => {
             for (name, tests) in UNDER_MIRI {
                 let mut miri = nightly("miri");
-                miri.args(["test", "--quiet", "--target-dir", "target/miri", "-p", "kprof"]);
-                miri.args(["--features", "profiling,locks"]);
+                miri.args(["test", "--quiet", "--target-dir", "target/miri"]).args(IN_KERNEL);
                 // The handler finds its slots and words by integer addresses, as in a kernel. Memory is given to the
                 // profiler for ever, and a sampler never returns, so leaks are ignored.
                 miri.args(tests).env("MIRIFLAGS", "-Zmiri-permissive-provenance -Zmiri-ignore-leaks");
@@ -105,7 +104,7 @@ pub fn sanitizers(context: &mut Context) -> Result<Outcome> {
             }
         };
         test.args(["--quiet", "-Zbuild-std", "--target", "x86_64-unknown-linux-gnu"]);
-        test.args(["-p", "kprof", "--features", "profiling,locks"]);
+        test.args(IN_KERNEL);
         // Leaks are not reported, because ring memory is given to the profiler for ever.
         test.args(under(sanitizer)).args(NOT_UNDER_SANITIZERS).env("ASAN_OPTIONS", "detect_leaks=0");
         count_tests_of(&mut outcome, name, &mut test)?;

@@ -18,13 +18,11 @@ pub(crate) mod call;
 pub(crate) mod caller;
 pub(crate) mod cycles;
 pub(crate) mod entry;
-pub(crate) mod interrupts;
-pub(crate) mod own_frame;
+pub mod interrupts;
+pub mod own_frame;
 pub(crate) mod record;
 pub(crate) mod tables;
-pub(crate) mod timestamp;
-#[cfg(feature = "locks")]
-pub(crate) mod zero;
+pub mod timestamp;
 
 /// The name of this processor in the header of a profile.
 pub(crate) const NAME: &str = "aarch64";

@@ -8,7 +8,7 @@ pub(crate) const PLAUSIBLE_HZ: core::ops::RangeInclusive<u64> = 1_000_000..=10_0
 /// The count of now. The read is not ordered with neighboring instructions, which does not matter here.
 #[inline(always)]
 #[cfg(target_arch = "aarch64")]
-pub(crate) fn read() -> u64 {
+pub fn read() -> u64 {
     let count: u64;
     // SAFETY: reads a register, which EL1 can always read.
     unsafe { core::arch::asm!("mrs {}, cntvct_el0", out(reg) count, options(nomem, nostack, preserves_flags)) };

@@ -7,7 +7,7 @@
 
 /// Runs `work` with interrupts off, then restores the flag.
 #[inline]
-pub(crate) fn without<R>(work: impl FnOnce() -> R) -> R {
+pub fn without<R>(work: impl FnOnce() -> R) -> R {
     #[cfg(all(target_arch = "riscv64", target_os = "none"))]
     {
         let status: u64;
@@ -24,7 +24,7 @@ pub(crate) fn without<R>(work: impl FnOnce() -> R) -> R {
 
 /// Turns interrupts off. Returns the state before, for [`restore`].
 #[inline(always)]
-pub(crate) fn off() -> u64 {
+pub fn off() -> u64 {
     #[cfg(all(target_arch = "riscv64", target_os = "none"))]
     {
         let state: u64;
@@ -38,7 +38,7 @@ pub(crate) fn off() -> u64 {
 
 /// Restores the state before [`off`].
 #[inline(always)]
-pub(crate) fn restore(state: u64) {
+pub fn restore(state: u64) {
     #[cfg(all(target_arch = "riscv64", target_os = "none"))]
     // SAFETY: the state that it had.
     unsafe {

@@ -8,7 +8,7 @@ pub(crate) const PLAUSIBLE_HZ: core::ops::RangeInclusive<u64> = 500_000..=10_000
 /// The count of now.
 #[inline(always)]
 #[cfg(target_arch = "riscv64")]
-pub(crate) fn read() -> u64 {
+pub fn read() -> u64 {
     let count: u64;
     // SAFETY: reads a register. Firmware that does not allow it emulates the instruction.
     unsafe { core::arch::asm!("rdtime {}", out(reg) count, options(nomem, nostack, preserves_flags)) };

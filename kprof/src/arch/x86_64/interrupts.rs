@@ -7,7 +7,7 @@
 
 /// Runs `work` with interrupts off, then restores the flag.
 #[inline]
-pub(crate) fn without<R>(work: impl FnOnce() -> R) -> R {
+pub fn without<R>(work: impl FnOnce() -> R) -> R {
     if !is_kernel() {
         return work();
     }
@@ -35,7 +35,7 @@ pub(crate) fn without<R>(work: impl FnOnce() -> R) -> R {
 /// Turns interrupts off. Returns the flags before, for [`restore`]; 0 in a user program. For code that must be inlined:
 /// a closure of [`without`] is called from two places there, and is not.
 #[inline(always)]
-pub(crate) fn off() -> u64 {
+pub fn off() -> u64 {
     #[cfg(not(miri))]
     if is_kernel() {
         let flags: u64;
@@ -48,7 +48,7 @@ pub(crate) fn off() -> u64 {
 
 /// Turns interrupts on again, if they were on before [`off`].
 #[inline(always)]
-pub(crate) fn restore(flags: u64) {
+pub fn restore(flags: u64) {
     if flags & 1 << 9 != 0 {
         // SAFETY: IF was set before, so the kernel expects interrupts here.
         #[cfg(not(miri))]

@@ -3,7 +3,7 @@
 
 /// The frame pointer of the function that this is inlined into.
 #[inline(always)]
-pub(crate) fn pointer() -> u64 {
+pub fn pointer() -> u64 {
     #[cfg(not(miri))]
     {
         let frame: u64;

@@ -6,7 +6,7 @@ pub(crate) const PLAUSIBLE_HZ: core::ops::RangeInclusive<u64> = 100_000_000..=10
 /// The time stamp counter of this CPU. The instruction is not serializing: it does not matter here whether neighboring
 /// instructions are counted.
 #[inline(always)]
-pub(crate) fn read() -> u64 {
+pub fn read() -> u64 {
     #[cfg(not(miri))]
     {
         // SAFETY: RDTSC exists on every x86_64 CPU and has no effect on memory. CR4.TSD cannot forbid it here, because

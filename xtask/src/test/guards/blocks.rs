@@ -2,7 +2,7 @@
 //!
 //! In: the blocks of Markdown pages whose mark begins with `rust`, and all Rust files. Out: each paragraph of a block
 //! that is in no Rust file. Comments and white space are not compared. A line `...` stands for code that is left out:
-//! it ends a paragraph, as an empty line does. `kprof/tests/pages/` has the code that is in no port.
+//! it ends a paragraph, as an empty line does. `kprof/events/tests/pages/` has the code that is in no port.
 
 use super::Source;
 

@@ -8,7 +8,8 @@ use alloc::vec::Vec;
 use core::hint::black_box;
 use core::mem::MaybeUninit;
 
-use kprof::{Alloc, AllocSample, DEFAULT_RING_WORDS};
+use kprof::DEFAULT_RING_WORDS;
+use kprof_events::{Alloc, AllocSample};
 use talc::{TalcLock, source::Manual};
 
 use super::EVENTS;

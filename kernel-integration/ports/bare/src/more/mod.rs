@@ -18,12 +18,12 @@ use kprof::{InitError, Setup};
 
 /// The events of this kernel, which all of these parts need.
 #[cfg(any(feature = "heap", feature = "lockup", feature = "probes"))]
-pub static EVENTS: kprof::Events<crate::profiling::Port> = kprof::Events::new(&PROFILER);
+pub static EVENTS: kprof_events::Events<crate::profiling::Port> = kprof_events::Events::new(&PROFILER);
 
 #[cfg(any(feature = "heap", feature = "lockup", feature = "probes"))]
-impl kprof::EventKernel for crate::profiling::Port {
+impl kprof_events::EventKernel for crate::profiling::Port {
     #[cfg(feature = "lockup")]
-    fn locked_up(&self, lockup: &kprof::Lockup<'_>) {
+    fn locked_up(&self, lockup: &kprof_events::Lockup<'_>) {
         stuck::report(lockup); // sampler CPU, while another CPU is locked up; must wait for nobody
     }
 
@@ -49,7 +49,7 @@ pub(crate) use hooks;
 pub fn init(setup: impl FnOnce() -> Setup) -> Result<(), InitError> {
     #[cfg(any(feature = "heap", feature = "lockup", feature = "probes"))]
     {
-        use kprof::EventSlot;
+        use kprof_events::EventSlot;
         static SLOTS: [EventSlot; MAX_CPUS] = [const { EventSlot::new() }; MAX_CPUS];
         EVENTS.init(|| &SLOTS, setup)
     }
@@ -91,7 +91,7 @@ pub fn begin(cpu: usize) {
 /// Memory for the counts of these parts' points: one for each.
 #[cfg(any(feature = "heap", feature = "probes"))]
 fn counts(cpu: usize) {
-    use kprof::PointCounts;
+    use kprof_events::PointCounts;
     // Two of the heap, one of a probe.
     static COUNTS: [PointCounts; 3] = [const { PointCounts::new() }; 3];
     crate::tell(EVENTS.register_points(cpu, || &COUNTS));

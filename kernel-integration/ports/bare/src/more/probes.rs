@@ -8,7 +8,8 @@ use core::fmt::Write as _;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use kprof::format::marker::Marker;
-use kprof::{EntryFrame, ProbeMemory, Registers};
+use kprof::{EntryFrame, Registers};
+use kprof_events::ProbeMemory;
 use kprof_port::breakpoint::{self, BreakpointFrame};
 use kprof_port::entry::{SavedFrame, is_stub};
 use kprof_port::{breakpoint_stub, entry_stub, gate};
@@ -31,7 +32,7 @@ entry_stub!(own_entry, Marker::Exception(3), own);
 
 extern "C" fn breakpoint(frame: &mut BreakpointFrame) -> bool {
     // SAFETY: called by the breakpoint's stub only, with what it interrupted.
-    unsafe { frame.handle(&EVENTS) }
+    frame.handle(|at, arguments| unsafe { EVENTS.on_breakpoint(at, || *arguments) })
 }
 
 /// What this kernel does at a breakpoint that no probe has caused.

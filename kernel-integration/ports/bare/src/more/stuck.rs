@@ -3,7 +3,7 @@
 
 use core::hint::black_box;
 
-use kprof::{Event, Lockup};
+use kprof_events::{Event, Lockup};
 use x86_64::instructions::interrupts;
 
 use super::EVENTS;

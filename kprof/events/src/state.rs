@@ -1,0 +1,96 @@
+//! What the parts of events share: the slots of the CPUs, the probes, who takes counts at the moment. Nothing here
+//! depends on the type of the kernel.
+//!
+//! In: the kernel's memory, once. Out: each part by reference. Runs in: any but NMI. Only ordinary code takes the locks
+//! here.
+
+use super::slot::EventSlot;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use kprof::InitError;
+use kprof::config::{Config, Trigger};
+use kprof::internals::Meta;
+use kprof::internals::Shared;
+
+/// The state of events, without the kernel itself.
+pub(crate) struct State {
+    /// The profiler that this is an extension of.
+    pub(crate) shared: &'static Shared,
+    slots: AtomicPtr<EventSlot>,
+    /// The number of slots; 0 before `install`.
+    count: AtomicUsize,
+    /// Lockups were looked for before the last tick.
+    pub(crate) is_watching: AtomicBool,
+    /// Held while the counts of points are taken.
+    pub(crate) points_taker: spin::Mutex<()>,
+    /// Held while the counts of events by task are taken.
+    pub(crate) events_taker: spin::Mutex<()>,
+    /// Why the kernel's tasks are blocked, by number; known from the first call of its scheduler on.
+    pub(crate) wait_reasons: spin::Once<&'static [&'static str]>,
+    /// The dynamic probes.
+    pub(crate) probes: super::probes::Probes,
+}
+
+impl State {
+    pub(crate) const fn new(shared: &'static Shared) -> Self {
+        Self {
+            shared,
+            slots: AtomicPtr::new(ptr::dangling_mut()),
+            count: AtomicUsize::new(0),
+            is_watching: AtomicBool::new(false),
+            points_taker: spin::Mutex::new(()),
+            events_taker: spin::Mutex::new(()),
+            wait_reasons: spin::Once::new(),
+            probes: super::probes::Probes::new(),
+        }
+    }
+
+    /// Checks the choices, and takes the slots, one for each CPU of the profiler. Called once, while the profiler is
+    /// set up.
+    pub(crate) fn install(&self, slots: &'static [EventSlot], cpus: usize, config: &Config) -> Result<(), InitError> {
+        match config {
+            Config { lockup_ms: 1.., trigger: Trigger::Timer, .. } => return Err(InitError::Lockup),
+            _ if slots.len() < cpus => return Err(InitError::FewEventSlots { cpus, slots: slots.len() }),
+            _ => {}
+        }
+        let taken = slots.iter().take_while(|slot| slot.take()).count();
+        if taken < slots.len() {
+            slots.iter().take(taken).for_each(EventSlot::give_back);
+            return Err(InitError::SlotTaken(taken));
+        }
+        self.slots.store(slots.as_ptr().cast_mut(), Ordering::Relaxed);
+        // Release: whoever sees the number sees the slots.
+        self.count.store(slots.len(), Ordering::Release);
+        Ok(())
+    }
+
+    /// The slot of this CPU; `None` before `install`.
+    #[inline(always)]
+    pub(crate) fn slot(&self, cpu: usize) -> Option<&'static EventSlot> {
+        if cpu >= self.count.load(Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: `install` stores the slots before their number. They live for ever and are only shared.
+        Some(unsafe { &*self.slots.load(Ordering::Relaxed).add(cpu) })
+    }
+
+    /// All slots; none before `install`.
+    pub(crate) fn slots(&self) -> &'static [EventSlot] {
+        let count = self.count.load(Ordering::Acquire);
+        // SAFETY: as in `slot`. With no slots, the pointer is dangling but not null and aligned, which is enough for an
+        // empty slice.
+        unsafe { core::slice::from_raw_parts(self.slots.load(Ordering::Relaxed), count) }
+    }
+
+    pub(crate) fn meta(&self) -> &'static Meta {
+        &self.shared.meta
+    }
+
+    pub(crate) fn config(&self) -> Option<&'static Config> {
+        self.shared.config()
+    }
+
+    pub(crate) fn tsc_hz(&self) -> u64 {
+        self.shared.tsc_hz()
+    }
+}
