@@ -175,10 +175,11 @@ fn each_second(shared: &Shared, second: &mut Second, config: &Config) {
     if now < second.end && second.end - now <= config.tsc_hz {
         return;
     }
-    shared.extension().write_counts();
+    shared.extension().each_second();
     if shared.expired_lease.load(Ordering::Relaxed) != 0 {
-        // If another change takes too long, this is tried again in a second.
-        let _ = shared.writer().and_then(|writer| undo_expired_lease(shared, &writer));
+        // Whoever makes another change now may be paused for as long as others run, and ticks must go on meanwhile. So
+        // this does not wait for it: the change undoes the lease itself, or this is tried again in a second.
+        let _ = shared.writer_within(0).and_then(|writer| undo_expired_lease(shared, &writer));
     }
     let total = total_cost(shared, second.time);
     let spent = total.since(second.total);

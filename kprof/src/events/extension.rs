@@ -17,6 +17,7 @@ use crate::format::counter::Counter;
 use crate::format::point::CTL_PREFIX;
 use crate::format::settings::Setting;
 use crate::state::more_stream::MoreStream;
+use crate::state::stream::OWNER_WAIT_US;
 use core::fmt::{self, Write};
 
 impl<K: EventKernel> Extension for Events<K> {
@@ -36,7 +37,7 @@ impl<K: EventKernel> Extension for Events<K> {
                 Command::Event(points, state) => {
                     if !core::mem::replace(&mut chooses_points, true) {
                         // What was counted of allocations says by the state of the point whether it was asked for.
-                        self.state.write_points();
+                        self.state.write_points(OWNER_WAIT_US);
                     }
                     POINTS.set(points, state, by_lease);
                 }
@@ -66,7 +67,7 @@ impl<K: EventKernel> Extension for Events<K> {
         self.state.end_lease_of_probes();
         if POINTS.has_lease() {
             // What was counted under the lease is written before the counts of others follow.
-            self.state.write_points();
+            self.state.write_points(OWNER_WAIT_US);
             POINTS.end_lease();
             self.state.note_points(None);
         }
@@ -77,8 +78,13 @@ impl<K: EventKernel> Extension for Events<K> {
     }
 
     fn write_counts(&self) {
-        self.state.write_events();
-        self.state.write_points();
+        self.state.write_events(OWNER_WAIT_US);
+        self.state.write_points(OWNER_WAIT_US);
+    }
+
+    fn each_second(&self) {
+        self.state.write_events(0);
+        self.state.write_points(0);
     }
 
     fn before_tick(&self, sampler_cpu: usize, is_first: bool) {
@@ -156,3 +162,6 @@ impl Planned {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,7 +18,6 @@ use crate::format::record::{Kind, NO_CPU};
 use crate::format::waiting::part_names;
 use crate::patience::Patience;
 use crate::state::meta::MAX_TEXT;
-use crate::state::stream::OWNER_WAIT_US;
 use crate::unwind::Direct;
 use core::fmt::Write;
 use core::ptr;
@@ -147,9 +146,9 @@ impl State {
     }
 
     /// Writes what the points have counted into the meta stream. What does not fit is kept. If another CPU is writing
-    /// the counts, this function waits for it and then writes again.
-    pub(crate) fn write_points(&self) {
-        let patience = Patience::us(OWNER_WAIT_US, self.tsc_hz());
+    /// the counts, this function waits for it, for at most `wait_us`, and then writes again.
+    pub(crate) fn write_points(&self, wait_us: u64) {
+        let patience = Patience::us(wait_us, self.tsc_hz());
         // If the lock stays taken, the counts stay too, and the sampler writes them within a second.
         let Some(_only_taker) = patience.lock(&self.points_taker) else { return };
         HEAP.lose_homeless();
