@@ -57,7 +57,7 @@ impl<A, K: EventKernel> Alloc<A, K> {
             POINTS.list(&counted.point);
             state.note_point(&counted.point);
         }
-        state.give_heap_places();
+        HEAP.give_places(state.slots());
         Ok(())
     }
 

@@ -133,18 +133,11 @@ pub(crate) fn register(
         return Err(RegisterError::PointsTaken(cpu));
     }
     installing.set(memory);
-    state.give_heap_places();
+    HEAP.give_places(state.slots());
     Ok(())
 }
 
 impl State {
-    /// Tells the heap where each CPU counts.
-    pub(crate) fn give_heap_places(&self) {
-        for (cpu, slot) in self.slots().iter().enumerate() {
-            HEAP.give_places(cpu, |point| slot.points.get(point.offset()));
-        }
-    }
-
     /// Writes what the points have counted into the meta stream. What does not fit is kept. If another CPU is writing
     /// the counts, this function waits for it, for at most `wait_us`, and then writes again.
     pub(crate) fn write_points(&self, wait_us: u64) {
