@@ -5,7 +5,7 @@
 //! execute the code meanwhile: one byte is written at a time, so they execute the `int3` or the instruction.
 
 use super::places::{self, Instruction, JUMPS, PUSH_RBP, Place, RET};
-use super::{Installed, Probe, ProbeMemory, calls};
+use super::{Installed, Probe, ProbeMemory};
 use crate::errors::{CommandError, RegisterError};
 use crate::events::api::Events;
 use crate::events::kernel::EventKernel;
@@ -150,7 +150,6 @@ impl State {
         let Some(installed) = self.probes.memory.get() else { return };
         let memory = installed.memory;
         if self.probes.planted() == 0 {
-            calls::forget(memory.calls);
             self.probes.set_clock(self.tsc_hz());
         }
         // One that is not used has the address 0.
@@ -180,7 +179,6 @@ impl State {
             point.choose(base, false);
         }
         point.choose(state, true);
-        probe.generation.fetch_add(1, Ordering::Relaxed);
         probe.asked.set(wanted);
         probe.has_exits.store(wanted.exits().next().is_some(), Ordering::Relaxed);
         // The exits first: a call whose beginning is seen is also seen to end.
@@ -259,6 +257,7 @@ impl Installed {
         let is_entry = |place: &&Place| place.instruction().begins();
         its_own().filter(is_entry).for_each(|place| self.set(place, 0));
         its_own().filter(|place| !is_entry(place)).for_each(|place| self.set(place, 0));
+        probe.generation.fetch_add(1, Ordering::Relaxed);
         // So that ctl shows which functions have a probe.
         if let Some(point) = probe.point.get() {
             point.choose(PointState::Off, false);

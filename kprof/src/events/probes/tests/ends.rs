@@ -82,6 +82,18 @@ fn calls_that_never_end_give_way_to_others() {
 }
 
 #[test]
+fn calls_of_a_removed_probe_give_way_and_are_not_lost() {
+    let (machine, mut stack) = (with_memory(), [0; STACK_WORDS]);
+    machine.write("probe @0 8").unwrap();
+    (20..60).for_each(|word| assert!(machine.hit(0, &mut stack, word).is_some()));
+    machine.taken(0);
+    ["probe @40 6", "unprobe @0"].iter().for_each(|line| machine.write(line).unwrap());
+    machine.hit(0x40, &mut stack, 19);
+    machine.hit(0x46, &mut stack, 19);
+    assert_eq!((machine.taken(0x40).0, machine.taken(0).2), (1, 0));
+}
+
+#[test]
 fn the_instructions_of_a_removed_probe_belong_to_nobody() {
     let (machine, mut stack) = (with_memory(), [0; STACK_WORDS]);
     // A wrong exit: it is that of the other function.
