@@ -50,7 +50,7 @@ struct StormLine {
 }
 
 /// So many hits take both storms on the host about a minute.
-const A_MINUTE_OF_HITS: &str = "400000000";
+const A_MINUTE_OF_HITS: &str = "200000000";
 
 /// A short storm. The number of NMIs that this machine can take is not judged. But each kind of walk must end, nothing
 /// may break, and a broken unwinder must be noticed. Then probes, in a storm, and on all functions of the kernel. Last,
