@@ -156,10 +156,10 @@ impl State {
         let probe = installed.probe_on(wanted.entry).or_else(|| installed.probe_on(0));
         let Some((number, probe)) = probe else { return };
         if by_lease && probe.is_of_others() {
-            // The same probe, which stays when the lease ends; what its point is then stays too.
+            // The same probe, which stays when the lease ends; that its point counts ends then, if it was off.
             probe.by_lease.store(true, Ordering::Relaxed);
             if let Some(point) = probe.point.get().filter(|point| !point.is_on()) {
-                point.choose(PointState::Count, true);
+                POINTS.choose_by_lease(point, PointState::Count);
             }
             return;
         }

@@ -106,6 +106,12 @@ fn machine() -> Machine {
     Machine { events, control }
 }
 
+/// Runs one test with a lease at a time: the choices for points are those of the whole program.
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 fn with_memory() -> Machine {
     let machine = machine();
     let memory: &'static ProbeMemory<2, 8, 2> = Box::leak(Box::new(ProbeMemory::new()));
@@ -371,6 +377,7 @@ fn calls_without_room_are_lost() {
 
 #[test]
 fn probes_end_with_the_lease() {
+    let _alone = alone();
     let mut machine = with_memory();
     machine.write("lease").unwrap();
     machine.write("probe @0 8").unwrap();
@@ -380,6 +387,7 @@ fn probes_end_with_the_lease() {
 
 #[test]
 fn a_lease_ends_only_the_probes_that_were_put_with_it() {
+    let _alone = alone();
     let mut machine = with_memory();
     assert!(machine.write("unprobe lease").unwrap_err().contains("`lease` comes before `unprobe lease`"));
     machine.write("probe @0 8").unwrap();
