@@ -133,7 +133,7 @@ fn check_sample(record: &Record) {
 fn daemon() -> Totals {
     let (both, mut totals) = (both(), Totals::new());
     let ctl = both.open_control(1);
-    ctl.write(b"protocol 1").unwrap();
+    while ctl.write(b"protocol 1").is_err() {}
     let cpus = (1..CPUS).map(|cpu| (cpu.to_string(), both.open_stream(cpu, 1).unwrap()));
     let events = (0..CPUS).map(|cpu| (format!("event-{cpu}"), both.open_events(cpu, 1).unwrap()));
     let mut streams: Vec<_> = cpus.chain(events).map(|(name, file)| (name, file, None)).collect();
@@ -167,7 +167,10 @@ const COUNTERS: [&str; 3] = ["recorded", "filtered", "lost"];
 fn copier(mut random: Random) {
     while !IS_HIT.load(Ordering::SeqCst) {
         let ctl = both().open_control(2);
-        ctl.write(b"copy 1").unwrap();
+        // On a busy host the change that is in progress may take too long.
+        if ctl.write(b"copy 1").is_err() {
+            continue;
+        }
         let files: Vec<_> = (1..CPUS).map(|cpu| both().open_stream(cpu, 2).unwrap()).collect();
         let (meta, mut buffer) = (both().open_meta(2), vec![0; 1 << 14]);
         for _ in 0..random.below(50) {
