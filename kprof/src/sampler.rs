@@ -22,7 +22,7 @@ use crate::state::settings::State;
 use crate::state::slot::CpuSlot;
 use crate::state::stream::{Reader, Stream};
 use crate::state::{Instance, Shared};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering, fence};
 
 /// How long the sampler sleeps at a time while sampling is stopped.
 pub(crate) const STOPPED_SLEEP_NS: u64 = 10_000_000;
@@ -113,6 +113,8 @@ fn streams(shared: &Shared) -> impl Iterator<Item = (Stream<'_>, u64, &AtomicBoo
 pub(crate) fn send_tick<K: Kernel>(instance: &'static Instance<K>, me: usize) {
     let (kernel, shared) = (&instance.kernel, &instance.shared);
     shared.sending.store(true, Ordering::SeqCst);
+    // For `offline`.
+    fence(Ordering::SeqCst);
     // The state is checked again after `sending` is set: `stop` waits until `sending` is cleared, so no tick follows a
     // stop.
     if shared.state() == State::Running {
