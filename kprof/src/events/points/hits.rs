@@ -2,9 +2,9 @@
 //!
 //! In: one call for each hit; the ctl command `event`; the calls that write the counts: the sampler's once a second,
 //! and those of `stop` and `flush`. Out: records of [`Kind::PointAccount`] and [`Kind::Point`]; hits that may get a
-//! record, to `records`. Runs in: hits in any but NMI, with locks
-//! held too; the rest in ordinary code. A hit takes no lock, except a point's first one, which takes one with
-//! interrupts off for as long as it takes to compare its name with at most sixteen choices.
+//! record, to `records`. Runs in: hits in any but NMI, with locks held too; the rest in ordinary code. A hit takes no
+//! lock, except a point's first one. With interrupts off, it takes that of the list, which a command holds while it
+//! sets the states of all points, and that of the meta stream, which is held for one record.
 
 use crate::arch::own_frame;
 use crate::errors::RegisterError;

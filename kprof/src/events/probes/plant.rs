@@ -52,7 +52,8 @@ impl Planned {
     }
 }
 
-const NO_ROOM: CommandError = CommandError::State("no room for more probes: the kernel gives them too little memory");
+const NO_ROOM: CommandError =
+    CommandError::State("no room for another function: those that had a probe since boot keep theirs");
 
 impl State {
     /// Checks that a probe can be put on this function, after those that are `planned`. Nothing changes.

@@ -433,7 +433,10 @@ fn what_cannot_have_a_probe_is_refused_and_nothing_changes() {
     machine.write("probe @40 6").unwrap();
     machine.write("probe @0 8 10 18").unwrap();
     machine.events.kernel().code[0x80].store(0x55, Ordering::Relaxed);
-    assert!(machine.write("probe @80").unwrap_err().contains("no room for more probes"));
+    assert!(machine.write("probe @80").unwrap_err().contains("no room for another function"));
+    machine.write("unprobe all").unwrap();
+    assert!(machine.write("probe @80").unwrap_err().contains("those that had a probe since boot keep theirs"));
+    assert_eq!(machine.write("probe @40 6"), Ok(()), "it has its room");
 }
 
 #[test]
