@@ -92,8 +92,8 @@ impl<K: Kernel> Profiler<K> {
         feature!(check::check(&self.instance); else Ok(()))
     }
 
-    /// Excludes a CPU that is about to be stopped. It gets no more ticks. A tick that is on its way is waited for, for at
-    /// most 10 ms; no change waits for one that the CPU does not take, which stays in `pending`. Its ring can still be
+    /// Excludes a CPU that is about to be stopped. It gets no more ticks. A tick that is on its way is waited for,
+    /// up to 10 ms; no change waits for one that the CPU does not take, which stays in `pending`. Its ring can still be
     /// read. Runs in: ordinary code, on any CPU; from its end until `register` the CPU must not call
     /// [`Profiler::on_nmi`] or [`Profiler::on_timer`].
     #[cfg_attr(not(feature = "profiling"), inline(always))]
