@@ -60,9 +60,12 @@ pub trait Extension: Sync {
     /// Sampling begins, after it was stopped.
     fn begins(&self) {}
 
-    /// Writes what was counted into the meta stream: once a second, when sampling ends, and if somebody asks for it.
-    /// Must not wait for long, because the sampler sends no ticks meanwhile.
+    /// Writes what was counted into the meta stream: when sampling ends, and if somebody asks for it.
     fn write_counts(&self) {}
+
+    /// The same, once a second. Runs in: the sampler CPU. Must not wait for another CPU, because the sampler sends no
+    /// ticks meanwhile: what somebody else is writing at the moment is left to that CPU.
+    fn each_second(&self) {}
 
     /// A tick is about to be sent. `is_first`: none was sent since sampling was stopped. Runs in: the sampler CPU. Must
     /// not wait for another CPU.

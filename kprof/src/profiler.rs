@@ -94,9 +94,10 @@ impl<K: Kernel> Profiler<K> {
         feature!(check::check(&self.instance); else Ok(()))
     }
 
-    /// Excludes a CPU that is about to be stopped. It gets no more ticks, and no change waits for ticks that it has not
-    /// taken; they stay in `pending`. Its ring can still be read. Runs in: ordinary code, on any CPU; from then until
-    /// `register` the CPU must not call [`Profiler::on_nmi`] or [`Profiler::on_timer`].
+    /// Excludes a CPU that is about to be stopped. It gets no more ticks. A tick that is on its way is waited for,
+    /// up to 10 ms; no change waits for one that the CPU does not take, which stays in `pending`. Its ring can still be
+    /// read. Runs in: ordinary code, on any CPU; from its end until `register` the CPU must not call
+    /// [`Profiler::on_nmi`] or [`Profiler::on_timer`].
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn offline(&self, cpu: usize) {
         feature!(setup::offline(&self.instance.shared, cpu); else ());

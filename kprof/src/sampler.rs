@@ -22,7 +22,7 @@ use crate::state::settings::State;
 use crate::state::slot::CpuSlot;
 use crate::state::stream::{Reader, Stream};
 use crate::state::{Instance, Shared};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering, fence};
 
 /// How long the sampler sleeps at a time while sampling is stopped.
 pub(crate) const STOPPED_SLEEP_NS: u64 = 10_000_000;
@@ -113,6 +113,8 @@ fn streams(shared: &Shared) -> impl Iterator<Item = (Stream<'_>, u64, &AtomicBoo
 pub(crate) fn send_tick<K: Kernel>(instance: &'static Instance<K>, me: usize) {
     let (kernel, shared) = (&instance.kernel, &instance.shared);
     shared.sending.store(true, Ordering::SeqCst);
+    // For `offline`.
+    fence(Ordering::SeqCst);
     // The state is checked again after `sending` is set: `stop` waits until `sending` is cleared, so no tick follows a
     // stop.
     if shared.state() == State::Running {
@@ -175,10 +177,11 @@ fn each_second(shared: &Shared, second: &mut Second, config: &Config) {
     if now < second.end && second.end - now <= config.tsc_hz {
         return;
     }
-    shared.extension().write_counts();
+    shared.extension().each_second();
     if shared.expired_lease.load(Ordering::Relaxed) != 0 {
-        // If another change takes too long, this is tried again in a second.
-        let _ = shared.writer().and_then(|writer| undo_expired_lease(shared, &writer));
+        // Whoever makes another change now may be paused for as long as others run, and ticks must go on meanwhile. So
+        // this does not wait for it: the change undoes the lease itself, or this is tried again in a second.
+        let _ = shared.writer_within(0).and_then(|writer| undo_expired_lease(shared, &writer));
     }
     let total = total_cost(shared, second.time);
     let spent = total.since(second.total);

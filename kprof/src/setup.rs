@@ -8,9 +8,10 @@ use crate::config::{Config, CountedEvent, Setup, Trigger};
 use crate::errors::{InitError, MAX_DEPTH, MAX_TSC_HZ, RegisterError};
 use crate::extension::Extension;
 use crate::parts::{self, name};
+use crate::patience::Patience;
 use crate::state::Shared;
 use core::mem::MaybeUninit;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, fence};
 
 /// Sets the profiler up, once. `extend` prepares the extension for this number of CPUs and these choices,
 /// last; if it fails, all does.
@@ -108,9 +109,17 @@ pub(crate) fn register(
     Ok(())
 }
 
-/// Excludes a CPU: it gets no more ticks, and no change of state waits for ticks that it has not taken.
+/// How long a CPU may take for the last tick that was sent to it.
+const OFFLINE_WAIT_US: u64 = 10_000;
+
+/// Excludes a CPU: it gets no more ticks, and no change of state waits for ticks that it has not taken. So a tick that
+/// is on its way is waited for here: the caller cannot know of it.
 pub(crate) fn offline(shared: &Shared, cpu: usize) {
-    if let Some(slot) = shared.slots().get(cpu) {
-        slot.sampler.offline.store(true, Ordering::Release);
-    }
+    let Some(slot) = shared.slots().get(cpu) else { return };
+    slot.sampler.offline.store(true, Ordering::SeqCst);
+    // With this fence and that of `send_tick`, either the sampler sees that the CPU is offline, or `sending` is seen.
+    fence(Ordering::SeqCst);
+    let mut patience = Patience::us(OFFLINE_WAIT_US, shared.tsc_hz());
+    let is_on_its_way = || shared.sending.load(Ordering::SeqCst) || slot.pending() > 0 || slot.in_handler();
+    while is_on_its_way() && patience.go_on() {}
 }

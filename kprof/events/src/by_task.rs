@@ -10,7 +10,6 @@ use super::state::State;
 use crate::kernel::Event;
 use core::fmt::Write;
 use kprof::format::record::{EVENT_NAMES, Kind};
-use kprof::internals::OWNER_WAIT_US;
 use kprof::internals::Patience;
 use kprof::internals::interrupts;
 
@@ -29,10 +28,10 @@ impl State {
         });
     }
 
-    /// Writes the counts by task into the meta stream. If another CPU is writing them, this function waits for it and
-    /// then writes again, because that CPU may have begun before the newest events.
-    pub(crate) fn write_events(&self) {
-        let patience = Patience::us(OWNER_WAIT_US, self.tsc_hz());
+    /// Writes the counts by task into the meta stream. If another CPU is writing them, this function waits for it, for
+    /// at most `wait_us`, and then writes again, because that CPU may have begun before the newest events.
+    pub(crate) fn write_events(&self, wait_us: u64) {
+        let patience = Patience::us(wait_us, self.tsc_hz());
         // If the lock stays taken, the counts stay too, and the sampler writes them within a second.
         let Some(_only_taker) = patience.lock(&self.events_taker) else { return };
         for (cpu, slot) in self.slots().iter().enumerate() {

@@ -16,7 +16,7 @@ use kprof::format::command::Removed;
 use kprof::format::counter::Counter;
 use kprof::format::point::CTL_PREFIX;
 use kprof::format::settings::Setting;
-use kprof::internals::MoreStream;
+use kprof::internals::{MoreStream, OWNER_WAIT_US};
 use kprof::{CommandError, ControlError};
 
 impl<K: EventKernel> Extension for Events<K> {
@@ -36,7 +36,7 @@ impl<K: EventKernel> Extension for Events<K> {
                 Command::Event(points, state) => {
                     if !core::mem::replace(&mut chooses_points, true) {
                         // What was counted of allocations says by the state of the point whether it was asked for.
-                        self.state.write_points();
+                        self.state.write_points(OWNER_WAIT_US);
                     }
                     POINTS.set(points, state, by_lease);
                 }
@@ -66,7 +66,7 @@ impl<K: EventKernel> Extension for Events<K> {
         self.state.end_lease_of_probes();
         if POINTS.has_lease() {
             // What was counted under the lease is written before the counts of others follow.
-            self.state.write_points();
+            self.state.write_points(OWNER_WAIT_US);
             POINTS.end_lease();
             self.state.note_points(None);
         }
@@ -77,8 +77,13 @@ impl<K: EventKernel> Extension for Events<K> {
     }
 
     fn write_counts(&self) {
-        self.state.write_events();
-        self.state.write_points();
+        self.state.write_events(OWNER_WAIT_US);
+        self.state.write_points(OWNER_WAIT_US);
+    }
+
+    fn each_second(&self) {
+        self.state.write_events(0);
+        self.state.write_points(0);
     }
 
     fn before_tick(&self, sampler_cpu: usize, is_first: bool) {
@@ -156,3 +161,6 @@ impl Planned {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -57,7 +57,7 @@ impl<A, K: EventKernel> Alloc<A, K> {
             POINTS.list(&counted.point);
             state.note_point(&counted.point);
         }
-        state.give_heap_places();
+        HEAP.give_places(state.slots());
         Ok(())
     }
 
@@ -114,12 +114,12 @@ impl<A, K: EventKernel> Alloc<A, K> {
         A: GlobalAlloc,
     {
         let (old, samples) = (Block::of(block, layout.size()), &self.heap.samples);
-        let sample = if samples.ask(old.address).may_have_record() { samples.take(old.address) } else { None };
+        let held = if samples.ask(old.address).may_have_record() { samples.hold(old.address) } else { None };
         // SAFETY: passed on to the caller.
         let made = unsafe { self.inner.realloc(block, layout, new_size) };
+        // If there is no memory, the old block stays.
+        let sample = held.map(|held| samples.end(held, !made.is_null()));
         if made.is_null() {
-            // The old block stays. Without room its free will not be recorded.
-            let _ = sample.is_none_or(|sample| samples.insert(old.address, sample));
             return made;
         }
         if self.heap.frees().is_on() {

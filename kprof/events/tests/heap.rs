@@ -377,3 +377,17 @@ fn a_cpu_without_memory_loses_hits_and_there_is_one_heap() {
     static FEW: [AllocSample; 3] = [const { AllocSample::new() }; 3];
     assert_eq!(OTHER.register(|| &FEW), Err(RegisterError::HeapPlaces(3)));
 }
+
+#[test]
+fn another_profiler_gives_its_cpus_memory_and_the_heap_counts_where_it_did() {
+    let _alone = alone();
+    let reader = reader("event heap.* count");
+    let (other, slots) = machine();
+    set_up(other, slots, Config::new());
+    other.events.register_points(1, || Vec::leak((0..8).map(|_| PointCounts::new()).collect())).unwrap();
+    free(allocate(100), 100);
+    let accounts = reader.accounts(&PROFILER);
+    for name in ["heap.alloc", "heap.free"] {
+        assert_eq!(accounts[&(name.to_owned(), 1)], account(&[("filtered", 1), ("weight", 100)]), "{name}");
+    }
+}

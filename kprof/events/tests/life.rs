@@ -187,6 +187,18 @@ fn a_cpu_that_goes_away_holds_nothing_up_and_comes_back() {
 }
 
 #[test]
+fn a_tick_that_is_on_its_way_is_taken_before_the_cpu_is_offline() {
+    let (profiler, slots) = fresh(Config { running: true, tsc_hz: 1_000_000_000_000, ..Config::new() });
+    slots[1].raise_tick();
+    std::thread::scope(|scope| {
+        let later = std::time::Duration::from_millis(20);
+        scope.spawn(move || (std::thread::sleep(later), profiler.on_nmi(&token(), &registers())));
+        profiler.offline(1);
+        assert_eq!(counter(profiler, "pending"), 0, "ten milliseconds of this clock are seconds");
+    });
+}
+
+#[test]
 fn a_mode_is_not_changed_while_a_tick_is_on_its_way() {
     let (profiler, slots) = fresh(Config { running: true, mode: Mode::Overwrite, ..Config::new() });
     slots[1].raise_tick();

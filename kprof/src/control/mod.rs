@@ -81,8 +81,7 @@ impl OpenControl {
     fn set_error(&self, error: Option<&ControlError>) {
         let mut text = heapless::String::new();
         if let Some(error) = error {
-            // A longer text would be truncated; the test `no_reason_is_longer_than_its_place` shows that none is
-            // longer.
+            // A longer text would be truncated; every reason is shorter.
             let _ = write!(text, "{error}");
         }
         interrupts::without(|| *self.error.lock() = text);

@@ -343,6 +343,15 @@ mod tests {
     }
 
     #[test]
+    fn a_name_replaces_no_more_than_it_takes_while_nobody_reads() {
+        let meta = full();
+        let before = meta.overwritten();
+        meta.put_or_lose(Kind::TaskName, [7, 0, 0], "mark");
+        assert!(meta.overwritten() - before <= 1, "the lock is held with interrupts off meanwhile");
+        assert_eq!(meta.lost(), 0);
+    }
+
+    #[test]
     fn a_record_waits_for_a_change_of_the_claim_and_is_not_lost() {
         let meta = full();
         beside_a_change(&meta, || meta.put_or_lose(Kind::Mark, [0; 3], "beside"));

@@ -65,10 +65,15 @@ impl Shared {
     /// Takes the right to make changes, after waiting for other changes to end. There is none before `init`, which sets
     /// the state and all settings.
     pub(crate) fn writer(&self) -> Result<Writer<'_>, StateError> {
+        self.writer_within(WRITER_WAIT_US)
+    }
+
+    /// The same, after waiting for at most this many microseconds.
+    pub(crate) fn writer_within(&self, us: u64) -> Result<Writer<'_>, StateError> {
         if self.slots().is_empty() {
             return Err(StateError::NotReady);
         }
-        let mut patience = Patience::us(WRITER_WAIT_US, self.tsc_hz());
+        let mut patience = Patience::us(us, self.tsc_hz());
         while self.writer.swap(true, Ordering::Acquire) {
             if !patience.go_on() {
                 return Err(StateError::Busy);

@@ -105,13 +105,18 @@ pub fn run_on_own_cpu(cpu: usize) {
     OWN_CPU.set(Some(cpu));
 }
 
+/// The number of the CPU that this thread is on.
+pub fn this_cpu() -> usize {
+    OWN_CPU.get().unwrap_or_else(|| CPU.load(Ordering::Relaxed))
+}
+
 pub struct ArrayKernel;
 
 // SAFETY: the only CPU numbers are those that a test sets, one at a time for a thread; stack and text are statics of
 // this program.
 unsafe impl Kernel for ArrayKernel {
     fn cpu(&self) -> usize {
-        OWN_CPU.get().unwrap_or_else(|| CPU.load(Ordering::Relaxed))
+        this_cpu()
     }
     fn signal(&self, _cpus: &CpuSet<'_>) {
         SIGNALS.fetch_add(1, Ordering::SeqCst);

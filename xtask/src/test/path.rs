@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 
+use super::cargo;
 use super::outcome::{Context, Outcome};
 use super::scenario;
 use crate::build;
@@ -48,8 +49,12 @@ struct StormLine {
     storm: storm::Arguments,
 }
 
+/// So many hits take both storms on the host about a minute.
+const A_MINUTE_OF_HITS: &str = "200000000";
+
 /// A short storm. The number of NMIs that this machine can take is not judged. But each kind of walk must end, nothing
-/// may break, and a broken unwinder must be noticed. Then probes, in a storm, and on all functions of the kernel.
+/// may break, and a broken unwinder must be noticed. Then probes, in a storm, and on all functions of the kernel. Last,
+/// points and the heap, on the host, with signals as NMIs and interrupts.
 pub fn storm(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let folder = run::root().join("target/path/storm").display().to_string();
@@ -71,6 +76,9 @@ pub fn storm(context: &mut Context) -> Result<Outcome> {
         let line = StormLine::try_parse_from(["storm", "--arch", arch, "--seconds", "5", "-o", &folder])?;
         outcome.check(&format!("the bare kernel for {arch}"), storm::run(&line.storm).map(drop));
     }
+    let mut host = cargo::cargo(&["test", "--quiet", "--package", "kprof-events", "--features", "profiling,locks"]);
+    host.args(["--test", "points_storm", "--test", "heap_storm"]).env("KPROF_STORM_HITS", A_MINUTE_OF_HITS);
+    cargo::count_tests(&mut outcome, "points and heap, on the host", &mut host)?;
     Ok(outcome)
 }
 

@@ -259,12 +259,18 @@ impl Registered {
         self.get().into_iter().for_each(Heap::follow);
     }
 
-    /// Gives a CPU its places in the table, each found by the point.
-    pub(crate) fn give_places(&self, cpu: usize, find: impl Fn(&'static Point) -> Option<&'static PointCounts>) {
-        let Some(heap) = self.get().filter(|heap| !heap.has_many_cpus()) else { return };
+    /// Gives the CPUs their places in the table, if they are those of the heap's profiler. (Another one of the program
+    /// has its own CPUs, which count no allocation.)
+    pub(crate) fn give_places(&self, slots: &'static [EventSlot]) {
+        // With this fence, either who gives memory to a CPU sees the heap, or who registers the heap sees the memory.
+        fence(Ordering::SeqCst);
+        let is_its_own = |heap: &&Heap| heap.slots.get().is_some_and(|own| ptr::eq(*own, slots));
+        let Some(heap) = self.get().filter(is_its_own).filter(|heap| !heap.has_many_cpus()) else { return };
         for counted in [&heap.allocs, &heap.frees] {
-            if let Some((place, found)) = counted.places.get(cpu).zip(find(&counted.point)) {
-                place.store(ptr::from_ref(found).cast_mut(), Ordering::Release);
+            for (place, slot) in counted.places.iter().zip(slots) {
+                if let Some(found) = slot.points.get(counted.point.offset()) {
+                    place.store(ptr::from_ref(found).cast_mut(), Ordering::Release);
+                }
             }
         }
     }

@@ -2,9 +2,9 @@
 //!
 //! In: one call for each hit; the ctl command `event`; the calls that write the counts: the sampler's once a second,
 //! and those of `stop` and `flush`. Out: records of [`Kind::PointAccount`] and [`Kind::Point`]; hits that may get a
-//! record, to `records`. Runs in: hits in any but NMI, with locks
-//! held too; the rest in ordinary code. A hit takes no lock, except a point's first one, which takes one with
-//! interrupts off for as long as it takes to compare its name with at most sixteen choices.
+//! record, to `records`. Runs in: hits in any but NMI, with locks held too; the rest in ordinary code. A hit takes no
+//! lock, except a point's first one. With interrupts off, it takes that of the list, which a command holds while it
+//! sets the states of all points, and that of the meta stream, which is held for one record.
 
 use crate::api::Events;
 use crate::kernel::EventKernel;
@@ -20,7 +20,6 @@ use kprof::format::record::{Kind, NO_CPU};
 use kprof::format::waiting::part_names;
 use kprof::internals::Direct;
 use kprof::internals::MAX_TEXT;
-use kprof::internals::OWNER_WAIT_US;
 use kprof::internals::Patience;
 use kprof::internals::own_frame;
 
@@ -134,22 +133,15 @@ pub(crate) fn register(
         return Err(RegisterError::PointsTaken(cpu));
     }
     installing.set(memory);
-    state.give_heap_places();
+    HEAP.give_places(state.slots());
     Ok(())
 }
 
 impl State {
-    /// Tells the heap where each CPU counts.
-    pub(crate) fn give_heap_places(&self) {
-        for (cpu, slot) in self.slots().iter().enumerate() {
-            HEAP.give_places(cpu, |point| slot.points.get(point.offset()));
-        }
-    }
-
     /// Writes what the points have counted into the meta stream. What does not fit is kept. If another CPU is writing
-    /// the counts, this function waits for it and then writes again.
-    pub(crate) fn write_points(&self) {
-        let patience = Patience::us(OWNER_WAIT_US, self.tsc_hz());
+    /// the counts, this function waits for it, for at most `wait_us`, and then writes again.
+    pub(crate) fn write_points(&self, wait_us: u64) {
+        let patience = Patience::us(wait_us, self.tsc_hz());
         // If the lock stays taken, the counts stay too, and the sampler writes them within a second.
         let Some(_only_taker) = patience.lock(&self.points_taker) else { return };
         HEAP.lose_homeless();

@@ -138,6 +138,12 @@ impl List {
         });
     }
 
+    /// Sets the state of one point of the list until the lease ends.
+    pub(crate) fn choose_by_lease(&self, point: &Point, state: PointState) {
+        self.has_lease.store(true, Ordering::Relaxed);
+        point.choose(state, true);
+    }
+
     /// Whether the lease has set anything.
     pub(crate) fn has_lease(&self) -> bool {
         self.has_lease.load(Ordering::Relaxed)

@@ -50,6 +50,13 @@ pub(crate) struct Sample {
     pub(crate) state: u64,
 }
 
+/// An allocation that may be freed at this moment, and its place.
+pub(crate) struct Held {
+    place: &'static AllocSample,
+    address: u64,
+    sample: Sample,
+}
+
 /// What the filter says of a free: its byte. An enum of the three cases costs five instructions more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Freed(u8);
@@ -184,6 +191,12 @@ impl Samples {
 
     /// Removes the allocation at an address that is about to be freed. `None` if it has no record.
     pub(crate) fn take(&self, address: u64) -> Option<Sample> {
+        self.hold(address).map(|held| self.end(held, true))
+    }
+
+    /// Holds the allocation at an address that may be freed: nobody else finds it, and its place stays its own, until
+    /// [`Samples::end`]. `None` if it has no record.
+    pub(crate) fn hold(&self, address: u64) -> Option<Held> {
         let mut found = None;
         for place in self.places_of(address) {
             let is_here = place.address.load(Ordering::Acquire) == address
@@ -191,13 +204,24 @@ impl Samples {
             if is_here {
                 let number = place.number.load(Ordering::Relaxed);
                 let sample = Sample { number, state: place.state.load(Ordering::Relaxed) };
-                place.address.store(0, Ordering::Release);
-                self.leave_filter(address);
+                let held = Held { place, address, sample };
                 // A forgotten one of this address may be in another place, too.
-                found = found.or((number >= self.first.load(Ordering::Acquire)).then_some(sample));
+                match number >= self.first.load(Ordering::Acquire) && found.is_none() {
+                    true => found = Some(held),
+                    false => _ = self.end(held, true),
+                }
             }
         }
         found
+    }
+
+    /// Ends the holding: the allocation was freed, or it still exists.
+    pub(crate) fn end(&self, Held { place, address, sample }: Held, is_freed: bool) -> Sample {
+        place.address.store(if is_freed { 0 } else { address }, Ordering::Release);
+        if is_freed {
+            self.leave_filter(address);
+        }
+        sample
     }
 
     fn leave_filter(&self, address: u64) {
@@ -260,6 +284,19 @@ mod tests {
         assert_eq!((samples.take(0x1000), samples.take(0x1000)), (Some(sample(1)), None), "a second free finds none");
         assert_eq!((samples.take(0x3000), samples.take(0x2000)), (None, Some(sample(2))));
         assert!(!may_have(&samples, 0x1000) && !may_have(&samples, 0x2000), "the filter is empty again");
+    }
+
+    #[test]
+    fn an_allocation_whose_free_is_given_up_is_still_there_however_full_the_table_is() {
+        let samples = samples(64);
+        assert!(samples.insert(0x1000, sample(1)));
+        let held = samples.hold(0x1000).expect("it was inserted");
+        assert_eq!(samples.take(0x1000), None, "nobody else finds it meanwhile");
+        // Others fill every place that is left for this address, and its byte of the filter.
+        samples.places_of(0x1000).filter(|place| samples.reserve(place)).for_each(drop);
+        samples.filter[hash(0x1000)].store(!OFF, Ordering::Relaxed);
+        samples.end(held, false);
+        assert_eq!(samples.take(0x1000), Some(sample(1)));
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //!
 //! An end counts only if its own beginning was seen. So every beginning that is not noted (its point is off, the call
 //! does not meet the conditions) removes what an earlier call has left at the same stack address, and so does every
-//! end. A call that never ends (its task was killed) leaves its entry: in a full set the oldest call gives way.
+//! end. A call that is not seen to end (its task was killed, its probe was removed) leaves its entry: in a full set the
+//! oldest call gives way.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use kprof::format::event::MAX_ARGUMENTS;
@@ -124,9 +125,4 @@ pub(super) fn end(calls: &'static [CallSet], stack: u64, owner: u64, arguments: 
     arguments.iter_mut().zip(entry.arguments).for_each(|(to, place)| *to = place.load(Ordering::Relaxed));
     entry.release(0);
     is_mine.then_some(begun_tsc)
-}
-
-/// Forgets all calls. Only while no function has a probe.
-pub(super) fn forget(calls: &'static [CallSet]) {
-    calls.iter().flat_map(|set| &set.stack).for_each(|at| at.store(0, Ordering::Relaxed));
 }

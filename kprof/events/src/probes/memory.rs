@@ -8,7 +8,9 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 /// Memory for dynamic probes: on `FUNCTIONS` functions with `PLACES` instructions in all (the first one of each
 /// function and its exits; at most three quarters are used), and for `4 * CALLS` calls at the same time. `PLACES` and
-/// `CALLS` are powers of two.
+/// `CALLS` are powers of two. A function keeps its room when its probe is removed, because its point keeps its number,
+/// and a CPU may have executed an `int3` just before: so these are the functions that have a probe at any time from
+/// boot on.
 ///
 /// ```
 /// use kprof_events::ProbeMemory;

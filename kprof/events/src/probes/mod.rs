@@ -105,7 +105,7 @@ struct Probe {
     /// It is planted: by the holder of the lease, until it ends; by somebody else. Or by both.
     by_lease: AtomicBool,
     by_others: AtomicBool,
-    /// Changes each time that the probe is planted, so that a call that began before is not taken for one since.
+    /// Changes each time that the probe is removed, so that a call that began before is not taken for one since.
     generation: AtomicU32,
     /// Whether the end of a call is seen. If not, a call is counted when it begins.
     has_exits: AtomicBool,

@@ -5,7 +5,7 @@
 //! execute the code meanwhile: one byte is written at a time, so they execute the `int3` or the instruction.
 
 use super::places::{self, Instruction, JUMPS, PUSH_RBP, Place, RET};
-use super::{Installed, Probe, ProbeMemory, calls};
+use super::{Installed, Probe, ProbeMemory};
 use crate::api::Events;
 use crate::kernel::EventKernel;
 use crate::points::POINTS;
@@ -52,7 +52,8 @@ impl Planned {
     }
 }
 
-const NO_ROOM: CommandError = CommandError::State("no room for more probes: the kernel gives them too little memory");
+const NO_ROOM: CommandError =
+    CommandError::State("no room for another function: those that had a probe since boot keep theirs");
 
 impl State {
     /// Checks that a probe can be put on this function, after those that are `planned`. Nothing changes.
@@ -150,17 +151,16 @@ impl State {
         let Some(installed) = self.probes.memory.get() else { return };
         let memory = installed.memory;
         if self.probes.planted() == 0 {
-            calls::forget(memory.calls);
             self.probes.set_clock(self.tsc_hz());
         }
         // One that is not used has the address 0.
         let probe = installed.probe_on(wanted.entry).or_else(|| installed.probe_on(0));
         let Some((number, probe)) = probe else { return };
         if by_lease && probe.is_of_others() {
-            // The same probe, which stays when the lease ends; what its point is then stays too.
+            // The same probe, which stays when the lease ends; that its point counts ends then, if it was off.
             probe.by_lease.store(true, Ordering::Relaxed);
             if let Some(point) = probe.point.get().filter(|point| !point.is_on()) {
-                point.choose(PointState::Count, true);
+                POINTS.choose_by_lease(point, PointState::Count);
             }
             return;
         }
@@ -180,7 +180,6 @@ impl State {
             point.choose(base, false);
         }
         point.choose(state, true);
-        probe.generation.fetch_add(1, Ordering::Relaxed);
         probe.asked.set(wanted);
         probe.has_exits.store(wanted.exits().next().is_some(), Ordering::Relaxed);
         // The exits first: a call whose beginning is seen is also seen to end.
@@ -259,6 +258,7 @@ impl Installed {
         let is_entry = |place: &&Place| place.instruction().begins();
         its_own().filter(is_entry).for_each(|place| self.set(place, 0));
         its_own().filter(|place| !is_entry(place)).for_each(|place| self.set(place, 0));
+        probe.generation.fetch_add(1, Ordering::Relaxed);
         // So that ctl shows which functions have a probe.
         if let Some(point) = probe.point.get() {
             point.choose(PointState::Off, false);

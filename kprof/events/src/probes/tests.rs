@@ -109,6 +109,12 @@ fn machine() -> Machine {
     Machine { profiler, events, control }
 }
 
+/// Runs one test with a lease at a time: the choices for points are those of the whole program.
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 fn with_memory() -> Machine {
     let machine = machine();
     let memory: &'static ProbeMemory<2, 8, 2> = Box::leak(Box::new(ProbeMemory::new()));
@@ -374,6 +380,7 @@ fn calls_without_room_are_lost() {
 
 #[test]
 fn probes_end_with_the_lease() {
+    let _alone = alone();
     let mut machine = with_memory();
     machine.write("lease").unwrap();
     machine.write("probe @0 8").unwrap();
@@ -383,6 +390,7 @@ fn probes_end_with_the_lease() {
 
 #[test]
 fn a_lease_ends_only_the_probes_that_were_put_with_it() {
+    let _alone = alone();
     let mut machine = with_memory();
     assert!(machine.write("unprobe lease").unwrap_err().contains("`lease` comes before `unprobe lease`"));
     machine.write("probe @0 8").unwrap();
@@ -428,7 +436,10 @@ fn what_cannot_have_a_probe_is_refused_and_nothing_changes() {
     machine.write("probe @40 6").unwrap();
     machine.write("probe @0 8 10 18").unwrap();
     machine.events.kernel().code[0x80].store(0x55, Ordering::Relaxed);
-    assert!(machine.write("probe @80").unwrap_err().contains("no room for more probes"));
+    assert!(machine.write("probe @80").unwrap_err().contains("no room for another function"));
+    machine.write("unprobe all").unwrap();
+    assert!(machine.write("probe @80").unwrap_err().contains("those that had a probe since boot keep theirs"));
+    assert_eq!(machine.write("probe @40 6"), Ok(()), "it has its room");
 }
 
 #[test]

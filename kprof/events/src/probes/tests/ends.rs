@@ -82,6 +82,18 @@ fn calls_that_never_end_give_way_to_others() {
 }
 
 #[test]
+fn calls_of_a_removed_probe_give_way_and_are_not_lost() {
+    let (machine, mut stack) = (with_memory(), [0; STACK_WORDS]);
+    machine.write("probe @0 8").unwrap();
+    (20..60).for_each(|word| assert!(machine.hit(0, &mut stack, word).is_some()));
+    machine.taken(0);
+    ["probe @40 6", "unprobe @0"].iter().for_each(|line| machine.write(line).unwrap());
+    machine.hit(0x40, &mut stack, 19);
+    machine.hit(0x46, &mut stack, 19);
+    assert_eq!((machine.taken(0x40).0, machine.taken(0).2), (1, 0));
+}
+
+#[test]
 fn the_instructions_of_a_removed_probe_belong_to_nobody() {
     let (machine, mut stack) = (with_memory(), [0; STACK_WORDS]);
     // A wrong exit: it is that of the other function.
@@ -97,6 +109,7 @@ fn the_instructions_of_a_removed_probe_belong_to_nobody() {
 
 #[test]
 fn the_end_of_a_lease_leaves_the_probes_of_others_and_they_count() {
+    let _alone = alone();
     let (mut machine, mut stack) = (with_memory(), [0; STACK_WORDS]);
     let others = machine.profiler.open_control(2);
     let probe = |at: usize, exit: usize| format!("probe {:x} {exit:x}", machine.at(at));
@@ -114,6 +127,25 @@ fn the_end_of_a_lease_leaves_the_probes_of_others_and_they_count() {
         machine.hit(exit, &mut stack, 20);
         assert_eq!((machine.byte(entry), machine.byte(exit), machine.taken(entry).0), (INT3, INT3, 1));
     }
+}
+
+#[test]
+fn a_point_that_somebody_else_has_switched_off_is_off_again_when_the_lease_ends() {
+    let _alone = alone();
+    let (mut machine, mut stack) = (with_memory(), [0; STACK_WORDS]);
+    let others = machine.profiler.open_control(2);
+    let probe = format!("probe {:x} 8", machine.at(0));
+    others.write(format!("{probe}\nevent probe.{:016x} off", machine.at(0)).as_bytes()).unwrap();
+    let hits = |machine: &Machine, stack: &mut [u64; STACK_WORDS]| {
+        machine.hit(0, stack, 20);
+        machine.hit(8, stack, 20);
+        machine.taken(0).0
+    };
+    assert_eq!(hits(&machine, &mut stack), 0);
+    machine.write("lease\nprobe @0 8").unwrap();
+    assert_eq!(hits(&machine, &mut stack), 1);
+    machine.control = None;
+    assert_eq!((machine.byte(0), hits(&machine, &mut stack)), (INT3, 0), "the probe stays");
 }
 
 #[test]
