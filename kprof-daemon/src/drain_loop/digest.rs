@@ -48,7 +48,6 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
             Layout::Framed => Records::Framed(Framed::new(bytes, position)),
             Layout::RedoxRaw => Records::Raw(RawRecords::new(bytes, position.unwrap_or(0))),
         };
-        let is_the_end = self.source.is_finite() && piece.range.len() == piece.carried;
         let (mut is_first, mut newer) = (true, None);
         loop {
             if let (Stream::Cpu(cpu), Records::Framed(records)) = (stream, &mut records)
@@ -62,16 +61,16 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
                 if let Some(run) = self.composer.plain_samples(&mut self.names, cpu, records, make_name) {
                     is_first = false;
                     self.unwritten += run.samples;
-                    self.totals.tsc = joined(self.totals.tsc, Some((run.first.tsc(), run.last.tsc())));
                 }
             }
-            let Some(item) = records.next().or_else(|| give_up_rest(&mut records, is_the_end)) else { break };
+            let Some(item) = records.next() else { break };
             let here = records.item_from();
             if here < place.on_disk {
                 if let Item::Sample(sample) = &item
                     && let Some((_, tsc)) = place.begins.filter(|(from, tsc)| *from == here && *tsc != sample.tsc)
                 {
-                    return Err(self.other_boot(stream, here, [tsc, sample.tsc]));
+                    let what = format_args!("position {here} has TSC {tsc:x} in the file and {:x} now", sample.tsc);
+                    return Err(self.other_boot(stream, what));
                 }
                 self.totals.again += 1;
                 continue;
@@ -91,7 +90,6 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
                     let make_name = || self.source.task_name(self.system, sample.task);
                     self.composer.sample(&mut self.names, cpu, sample, make_name);
                     self.unwritten += 1;
-                    self.totals.tsc = joined(self.totals.tsc, Some((sample.tsc, sample.tsc)));
                 }
                 (Item::Event(record), Stream::Event(cpu)) => {
                     let event = record.event;
@@ -171,18 +169,6 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
         Ok(())
     }
 
-    /// A record at a position that is on disk has another TSC there: the kernel has booted again with the same id, and
-    /// has recorded more than it had at the end of the earlier boot. Nothing of this round is written or acknowledged.
-    fn other_boot(&self, stream: Stream, position: u64, [in_file, here]: [u64; 2]) -> Error {
-        let what = format!(
-            "its boot {} is another one than that of the kernel, which has the same id: in stream {stream}, position \
-             {position} has TSC {in_file:x} in the file and {here:x} now; move the file away (nothing was \
-             acknowledged), and set a different `Config::boot` at each boot",
-            self.ctl.boot()
-        );
-        Error::Malformed { path: self.options.output.clone(), what }
-    }
-
     /// Tells the kernel which records are on disk, so that it can free them. Only called after the write has been
     /// synced.
     pub(super) fn acknowledge(&mut self) -> Result<(), Error> {
@@ -221,11 +207,6 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
     }
 }
 
-/// The least and the greatest TSC of two parts, of which either may have no sample.
-fn joined(one: Option<(u64, u64)>, other: Option<(u64, u64)>) -> Option<(u64, u64)> {
-    one.into_iter().chain(other).reduce(|(first, last), (from, to)| (first.min(from), last.max(to)))
-}
-
 /// Counts a range of words that was skipped. Returns its position and the version in its first word, if a newer kernel
 /// may have written it.
 fn count(totals: &mut Totals, skipped: &Skipped) -> Option<(u64, u8)> {
@@ -237,9 +218,4 @@ fn count(totals: &mut Totals, skipped: &Skipped) -> Option<(u64, u8)> {
         Why::Version(version) if version > VERSION => Some((skipped.from, version)),
         _ => None,
     }
-}
-
-/// At the end of the source: reports the beginning of a record that was never completed as skipped.
-fn give_up_rest<'a>(records: &mut Records<'_>, is_the_end: bool) -> Option<Item<'a>> {
-    is_the_end.then(|| records.give_up_rest()).flatten().map(Item::Skipped)
 }

@@ -95,7 +95,6 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
             self.read_up_to_now()?;
         }
         self.account()?;
-        self.pump_live(true);
         stopped
     }
 
@@ -116,8 +115,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
             }
             let before = self.totals;
             let found_nothing = self.round()?.brought == 0;
-            let will_have_more =
-                !target.is_empty() && !self.source.is_finite() && self.source.access() != Access::Counters;
+            let will_have_more = !target.is_empty() && self.source.access() != Access::Counters;
             if found_nothing && !will_have_more {
                 break;
             }

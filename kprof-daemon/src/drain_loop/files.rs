@@ -1,4 +1,4 @@
-//! What a session does with its files: it begins, continues, rotates and reopens them, and feeds the live stream.
+//! What a session does with its files: it begins, continues, rotates and reopens them.
 //!
 //! In: what the composer holds. Out: bytes on the disk. Runs in: user process. A file is only closed after everything
 //! in it has been acknowledged. The next file begins with the header and the task names known so far.
@@ -51,19 +51,22 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
     /// Continues a file that was opened: if its last boot is this boot, records that it already has are skipped;
     /// otherwise a new header is written.
     pub(super) fn go_on_from(&mut self, resumed: Resumed) -> Result<(), Error> {
-        let begins = resumed.begins.iter().map(|(stream, (from, _))| (*stream, *from));
-        if self.ctl.rename_repeated_boot(resumed.boot.as_deref(), begins, &resumed.ends) {
-            self.system.say(format_args!(
-                "{}: the boot id {} is already in the file, but what was read of that boot is not of this one; this is \
-                 boot {} there. The kernel should set a different `Config::boot` at each boot",
-                self.options.output.display(),
-                self.ctl.kernels_boot(),
-                self.ctl.boot(),
-            ));
-        }
         if self.ctl.boot().is_empty() || resumed.boot.as_deref() != Some(self.ctl.boot()) {
             self.composer.header(&self.ctl);
             return self.write();
+        }
+        for (stream, end) in &resumed.ends {
+            if self.ctl.position_in(*stream).is_some_and(|newest| newest < *end) {
+                let what = format_args!("the file goes to position {end}, the kernel not so far");
+                return Err(self.other_boot(*stream, what));
+            }
+        }
+        for (stream, (from, _)) in &resumed.begins {
+            // A flight recorder whose file was rotated may have older records than the file.
+            if !self.ctl.overwrites() && self.ctl.position_out(*stream).is_some_and(|oldest| oldest < *from) {
+                let what = format_args!("the file begins at position {from}, the kernel earlier");
+                return Err(self.other_boot(*stream, what));
+            }
         }
         for (id, name) in resumed.names {
             self.names.set_escaped(id, 0, name);
@@ -75,6 +78,16 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
             self.intake.place(stream).begins = tsc.map(|tsc| (from, tsc));
         }
         Ok(())
+    }
+
+    /// The kernel has booted again with the id of the last boot in the file. Nothing of it was written or acknowledged.
+    pub(super) fn other_boot(&self, stream: Stream, what: std::fmt::Arguments<'_>) -> Error {
+        let what = format!(
+            "its boot {} is another one than that of the kernel, which has the same id: in stream {stream}, {what}; \
+             move the file away (nothing was acknowledged), and set a different `Config::boot` at each boot",
+            self.ctl.boot()
+        );
+        Error::Malformed { path: self.options.output.clone(), what }
     }
 
     /// Writes the composed bytes; returns when they are on the disk.
@@ -109,32 +122,8 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
         self.totals.bytes += length;
         self.totals.samples += std::mem::take(&mut self.unwritten);
         self.totals.events += std::mem::take(&mut self.unwritten_events);
-        self.send_live();
         self.composer.clear();
         Ok(())
-    }
-
-    /// Queues the round's bytes for the live stream. A device that has just been opened gets the header and the task
-    /// names first.
-    fn send_live(&mut self) {
-        let Some(mut live) = self.live.take() else { return };
-        if live.connect(self.system) {
-            live.queue(&self.beginning());
-        }
-        live.queue(self.composer.bytes());
-        self.live = Some(live);
-    }
-
-    /// Writes to the live stream's device as much as it accepts.
-    pub(super) fn pump_live(&mut self, is_the_end: bool) {
-        if let Some(live) = &mut self.live {
-            if is_the_end {
-                live.finish(self.system);
-            } else {
-                live.pump(self.system);
-            }
-            (self.totals.live, self.totals.live_dropped) = live.counts();
-        }
     }
 
     /// Writes the present account of every CPU.

@@ -1,9 +1,9 @@
 //! The round over the CPUs: wait, read all streams, write, sync, acknowledge.
 //!
 //! ```text
-//!  wait ─► read CPUs ─► read ctl ─► read meta ─► (rotate) ─► one write ─► fsync ─► one ack ─► (live stream) ─┐
-//!   ▲                                                                                                       │
-//!   └───────────────────────────────────────────────────────────────────────────────────────────────────────┘
+//!  wait ─► read CPUs ─► read ctl ─► read meta ─► (rotate) ─► one write ─► fsync ─► one ack ─┐
+//!   ▲                                                                                       │
+//!   └───────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! In: a [`Source`]. Out: the sample file. Runs in: user process, one thread. Meta is read after the CPUs, so that
@@ -29,7 +29,6 @@ use crate::write::append::OnFull;
 use crate::write::compose::{Composer, Form};
 use crate::write::event_lines::PointNames;
 use crate::write::found::Maker;
-use crate::write::live::Live;
 use crate::write::sample_file::SampleFile;
 use files::open_file;
 use intake::Intake;
@@ -44,9 +43,6 @@ const LAST_ROUNDS: usize = 64;
 const REST: Duration = Duration::from_millis(50);
 /// A pause is made of sleeps of this length, because a signal does not end a sleep.
 const SLEEP: Duration = Duration::from_millis(5);
-/// The longest wait of a session of `kprof-record`. The end of the command ends a wait, unless the command ends between
-/// the check of the flags and the wait. So no wait may be long.
-const COMMAND_WAIT: Duration = Duration::from_millis(100);
 /// After this many commands at the beginning of a session there is a round. After one that is about points there is one
 /// in any case: it may write a record for each point.
 const COMMANDS_A_ROUND: usize = 32;
@@ -72,8 +68,6 @@ pub struct Options {
     pub max_bytes: Option<u64>,
     /// How many old files are kept when `max_bytes` is reached; with 0 the session ends there.
     pub keep_files: u32,
-    /// A device that gets the same data as the file, as much as it accepts.
-    pub live: Option<PathBuf>,
     /// Commands for the kernel before the first round. `stop` is given at the end if `start` is among them and sampling
     /// did not run before.
     pub commands: Vec<String>,
@@ -95,7 +89,6 @@ impl Options {
             duration: None,
             max_bytes: None,
             keep_files: 0,
-            live: None,
             commands: Vec::new(),
             last_commands: Vec::new(),
             is_recording: false,
@@ -112,8 +105,6 @@ pub struct Totals {
     pub events: u64,
     /// Bytes written.
     pub bytes: u64,
-    /// The least and the greatest TSC of the samples written.
-    pub tsc: Option<(u64, u64)>,
     /// Ranges of words that were not a record.
     pub corrupt: u64,
     /// Records of a kind that this version does not know.
@@ -122,10 +113,6 @@ pub struct Totals {
     pub again: u64,
     /// Samples from before the session, which are not in its file.
     pub older: u64,
-    /// Lines or chunks that the live stream's device has taken.
-    pub live: u64,
-    /// Lines or chunks that the live stream's device did not take.
-    pub live_dropped: u64,
     /// Whether the session ended because the file had reached its maximum length.
     pub reached_max: bool,
 }
@@ -137,7 +124,6 @@ pub struct Session<'a, S: System, Src: Source<S>> {
     options: Options,
     signals: Signals,
     file: SampleFile<S>,
-    live: Option<Live<S>>,
     composer: Composer,
     names: Names,
     by_task: ByTask,
@@ -180,9 +166,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         let ran_before = ctl.is_running();
         let mut session = Self {
             composer: Composer::new(options.form, options.maker),
-            live: options.live.clone().map(|device| Live::new(device, options.form == Form::Binary)),
-            // The plain form has no events; they stay in the kernel.
-            intake: Intake::new(options.max_bytes, options.form != Form::Plain),
+            intake: Intake::new(options.max_bytes),
             system,
             source,
             options,
@@ -230,13 +214,14 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         Ok(session)
     }
 
-    /// Runs rounds until a signal, the end of the source, or the end of the duration; then reads the rest and writes
-    /// the account. `each_round` is given the totals and may end the session by returning false.
+    /// Runs rounds until a signal or the end of the duration; then reads the rest and writes
+    /// the account. `each_round` is given the totals. It returns the longest wait before the next round, or `None` to
+    /// end the session.
     ///
     /// # Errors
     /// The error that ended the session early. All acknowledged records are on disk. If this session had started the
     /// sampler, it is stopped; the last commands are given.
-    pub fn run(&mut self, each_round: impl FnMut(&Totals, &Ctl) -> bool) -> Result<Totals, Error> {
+    pub fn run(&mut self, each_round: impl FnMut(&Totals, &Ctl) -> Option<Duration>) -> Result<Totals, Error> {
         let ended = self.run_to_the_end(each_round);
         if ended.is_err() {
             // The first error is reported, so errors of these commands are ignored.
@@ -270,19 +255,18 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         &self.ctl
     }
 
-    fn run_to_the_end(&mut self, mut each_round: impl FnMut(&Totals, &Ctl) -> bool) -> Result<(), Error> {
+    fn run_to_the_end(&mut self, mut each_round: impl FnMut(&Totals, &Ctl) -> Option<Duration>) -> Result<(), Error> {
         let mut was_running = self.ctl.is_running();
         loop {
             let Round { brought, is_more } = self.round()?;
-            if !each_round(&self.totals, &self.ctl) || self.is_over() || (brought == 0 && self.source.is_finite()) {
-                break;
-            }
+            let longest = each_round(&self.totals, &self.ctl);
+            let Some(longest) = longest.filter(|_| !self.is_over()) else { break };
             if was_running && !self.ctl.is_running() && brought == 0 {
                 self.account()?;
             }
             was_running = self.ctl.is_running() || (was_running && brought > 0);
             if !is_more {
-                self.wait(brought == 0)?;
+                self.wait(longest, brought == 0)?;
             }
         }
         self.finish()
@@ -308,22 +292,17 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         self.signals.stop_wanted() || is_late || self.totals.reached_max
     }
 
-    fn wait(&mut self, found_nothing: bool) -> Result<(), Error> {
-        if self.source.is_finite() {
-            return Ok(());
-        }
+    fn wait(&mut self, longest: Duration, found_nothing: bool) -> Result<(), Error> {
         if self.source.access() == Access::Copies {
-            return self.wait_for_copies();
+            return self.wait_for_copies(longest);
         }
         if self.ctl.overwrites() && self.ctl.is_running() {
             // A flight recorder's rings are normally full, so the fill level says nothing. There is nothing to do until
             // it is frozen.
-            self.pause(Pace::LONGEST);
+            self.pause(longest);
             return Ok(());
         }
         let before = self.system.now();
-        let watched = if self.live.is_some() { Pace::LONGEST_LIVE } else { Pace::LONGEST };
-        let longest = if self.options.is_recording { COMMAND_WAIT } else { watched };
         let limit = longest.min(self.time_left());
         let waited = self.source.wait(self.system, limit)?;
         // A kernel whose wait returns immediately without data must not turn this into a busy loop.
@@ -341,8 +320,8 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
 
     /// The kernel wakes a waiting process when the other reader should read, which says nothing of how many records
     /// wait to be copied. So the wait is as long as the last rounds needed for a quarter of a ring.
-    fn wait_for_copies(&mut self) -> Result<(), Error> {
-        let limit = self.pace.next(self.fill).min(COMMAND_WAIT).min(self.time_left());
+    fn wait_for_copies(&mut self, longest: Duration) -> Result<(), Error> {
+        let limit = self.pace.next(self.fill).min(longest).min(self.time_left());
         let before = self.system.now();
         let waited = self.source.wait(self.system, limit)?;
         let passed = self.system.now().saturating_sub(before);
@@ -397,7 +376,6 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             return Err(error);
         }
         self.acknowledge()?;
-        self.pump_live(false);
         self.rounds += 1;
         if self.rounds.is_multiple_of(LOOK_ROUNDS) {
             self.file.check_it_is_there(self.system)?;
