@@ -52,7 +52,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
     /// otherwise a new header is written.
     pub(super) fn go_on_from(&mut self, resumed: Resumed) -> Result<(), Error> {
         if self.ctl.boot().is_empty() || resumed.boot.as_deref() != Some(self.ctl.boot()) {
-            self.composer.header(&self.ctl);
+            self.digest.composer.header(&self.ctl);
             return self.write();
         }
         for (stream, end) in &resumed.ends {
@@ -69,7 +69,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
             }
         }
         for (id, name) in resumed.names {
-            self.names.set_escaped(id, 0, name);
+            self.digest.names.set_escaped(id, 0, name);
         }
         for (stream, end) in resumed.ends {
             self.intake.place(stream).on_disk = end;
@@ -92,7 +92,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
 
     /// Writes the composed bytes; returns when they are on the disk.
     pub(super) fn write(&mut self) -> Result<(), Error> {
-        let length = self.composer.bytes().len() as u64;
+        let length = self.digest.composer.bytes().len() as u64;
         if length == 0 {
             return Ok(());
         }
@@ -104,8 +104,8 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
             if self.file.is_regular() && is_due {
                 if self.options.keep_files == 0 {
                     self.totals.reached_max = true;
-                    (self.unwritten, self.unwritten_events) = (0, 0);
-                    self.composer.clear();
+                    (self.digest.samples, self.digest.events) = (0, 0);
+                    self.digest.composer.clear();
                     return Ok(());
                 }
                 if self.rotate()? == Appended::ReopenFirst {
@@ -113,23 +113,23 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
                     continue;
                 }
             }
-            let waiting = waiting(&self.options, &self.signals, self.began);
-            match self.file.append(self.system, self.composer.bytes(), waiting)? {
+            let waiting = waiting(&self.options, &self.signals, self.times.began);
+            match self.file.append(self.system, self.digest.composer.bytes(), waiting)? {
                 Appended::Whole => break,
                 Appended::ReopenFirst => self.reopen()?,
             }
         }
         self.totals.bytes += length;
-        self.totals.samples += std::mem::take(&mut self.unwritten);
-        self.totals.events += std::mem::take(&mut self.unwritten_events);
-        self.composer.clear();
+        self.totals.samples += std::mem::take(&mut self.digest.samples);
+        self.totals.events += std::mem::take(&mut self.digest.events);
+        self.digest.composer.clear();
         Ok(())
     }
 
     /// Writes the present account of every CPU.
     pub(super) fn account(&mut self) -> Result<(), Error> {
         self.source.observe(self.system, &mut self.ctl)?;
-        self.composer.accounts(&self.ctl);
+        self.digest.composer.accounts(&self.ctl);
         // Only the account may exceed the maximum length, because without it a reader cannot check whether the file is
         // complete.
         let max = self.options.max_bytes.take();
@@ -141,7 +141,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
     /// Renames `FILE` to `FILE.1` and begins a new file. Everything in the old file has been acknowledged.
     fn rotate(&mut self) -> Result<Appended, Error> {
         let begins_with = self.beginning();
-        let waiting = waiting(&self.options, &self.signals, self.began);
+        let waiting = waiting(&self.options, &self.signals, self.times.began);
         self.file.rotate(self.system, self.options.keep_files, &begins_with, waiting)
     }
 
@@ -157,7 +157,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
     fn write_beginning(&mut self) -> Result<(), Error> {
         let begins_with = self.beginning();
         loop {
-            let waiting = waiting(&self.options, &self.signals, self.began);
+            let waiting = waiting(&self.options, &self.signals, self.times.began);
             if self.file.append(self.system, &begins_with, waiting)? == Appended::Whole
                 || self.open_by_name()? == Opened::HasBeginning
             {
@@ -181,6 +181,6 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
     /// The header and the task names known so far, in the form of the file.
     fn beginning(&mut self) -> Vec<u8> {
         let position = self.intake.place(Stream::Meta).acknowledged;
-        self.composer.beginning(&self.ctl, &self.names, position)
+        self.digest.composer.beginning(&self.ctl, &self.digest.names, position)
     }
 }

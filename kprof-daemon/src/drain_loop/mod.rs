@@ -15,34 +15,32 @@ mod digest;
 mod end;
 mod files;
 mod intake;
+mod pieces;
+mod wait;
 
 use crate::by_point::ByPoint;
 use crate::by_task::ByTask;
 use crate::ctl::Ctl;
 use crate::error::Error;
 use crate::names::Names;
-use crate::pace::Pace;
 use crate::signals::Signals;
-use crate::source::{Access, Source, Stream, Waited};
+use crate::source::{Access, Source, Stream};
 use crate::system::System;
 use crate::write::append::OnFull;
 use crate::write::compose::{Composer, Form};
-use crate::write::event_lines::PointNames;
 use crate::write::found::Maker;
 use crate::write::sample_file::SampleFile;
+use digest::Digest;
 use files::open_file;
 use intake::Intake;
 use kprof_format::command::Command;
 use std::path::PathBuf;
 use std::time::Duration;
+use wait::Times;
 
 /// The most rounds after the stop request, for a source that does not report the position of its newest record; and the
 /// most rounds in which nothing is read although the source has reported more.
 const LAST_ROUNDS: usize = 64;
-/// The pause between two reads of a stopped kernel that cannot wake the reader.
-const REST: Duration = Duration::from_millis(50);
-/// A pause is made of sleeps of this length, because a signal does not end a sleep.
-const SLEEP: Duration = Duration::from_millis(5);
 /// After this many commands at the beginning of a session there is a round. After one that is about points there is one
 /// in any case: it may write a record for each point.
 const COMMANDS_A_ROUND: usize = 32;
@@ -124,24 +122,12 @@ pub struct Session<'a, S: System, Src: Source<S>> {
     options: Options,
     signals: Signals,
     file: SampleFile<S>,
-    composer: Composer,
-    names: Names,
-    by_task: ByTask,
-    by_point: ByPoint,
-    /// Whether records of the meta stream are missing: overwritten before they could be copied, or damaged.
-    has_missed_meta: bool,
-    points: PointNames,
+    digest: Digest,
     intake: Intake,
     ctl: Ctl,
     totals: Totals,
-    /// Samples of this round that are not in the file yet, and events.
-    unwritten: u64,
-    unwritten_events: u64,
-    pace: Pace,
-    /// How much of its ring a CPU delivered in the last round, from 0 to 1: the largest value of all CPUs.
-    fill: f64,
+    times: Times,
     rounds: u64,
-    began: Duration,
     ran_before: bool,
 }
 
@@ -165,26 +151,17 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         let began = system.now();
         let ran_before = ctl.is_running();
         let mut session = Self {
-            composer: Composer::new(options.form, options.maker),
+            digest: Digest::new(Composer::new(options.form, options.maker)),
             intake: Intake::new(options.max_bytes),
             system,
             source,
             options,
             signals,
             file,
-            names: Names::default(),
-            by_task: ByTask::default(),
-            by_point: ByPoint::default(),
-            has_missed_meta: false,
-            points: PointNames::default(),
             ctl,
             totals: Totals::default(),
-            unwritten: 0,
-            unwritten_events: 0,
-            pace: Pace::default(),
-            fill: 0.0,
+            times: Times::new(began),
             rounds: 0,
-            began,
             ran_before,
         };
         session.go_on_from(resumed)?;
@@ -214,9 +191,8 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         Ok(session)
     }
 
-    /// Runs rounds until a signal or the end of the duration; then reads the rest and writes
-    /// the account. `each_round` is given the totals. It returns the longest wait before the next round, or `None` to
-    /// end the session.
+    /// Runs rounds until a signal or the end of the duration; then reads the rest and writes the account. `each_round`
+    /// is given the totals. It returns the longest wait before the next round, or `None` to end the session.
     ///
     /// # Errors
     /// The error that ended the session early. All acknowledged records are on disk. If this session had started the
@@ -235,14 +211,14 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
 
     /// The events of this session, counted by task.
     pub fn by_task(&self) -> &ByTask {
-        &self.by_task
+        &self.digest.by_task
     }
 
     /// Hits of points since the session began. `None` if this session has not read all that the kernel says of them,
     /// because other programs read it.
     pub fn by_point(&self) -> Option<&ByPoint> {
-        let is_whole = self.source.access() != Access::Counters && !self.has_missed_meta;
-        is_whole.then_some(&self.by_point)
+        let is_whole = self.source.access() != Access::Counters && !self.digest.has_missed_meta;
+        is_whole.then_some(&self.digest.by_point)
     }
 
     /// The system on which the session runs, for messages about it.
@@ -286,81 +262,18 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         self.options.commands.iter().filter_map(|command| Command::parse(command.as_bytes()).ok())
     }
 
-    fn is_over(&mut self) -> bool {
-        let elapsed = self.system.now().saturating_sub(self.began);
-        let is_late = self.options.duration.is_some_and(|limit| elapsed >= limit);
-        self.signals.stop_wanted() || is_late || self.totals.reached_max
-    }
-
-    fn wait(&mut self, longest: Duration, found_nothing: bool) -> Result<(), Error> {
-        if self.source.access() == Access::Copies {
-            return self.wait_for_copies(longest);
-        }
-        if self.ctl.overwrites() && self.ctl.is_running() {
-            // A flight recorder's rings are normally full, so the fill level says nothing. There is nothing to do until
-            // it is frozen.
-            self.pause(longest);
-            return Ok(());
-        }
-        let before = self.system.now();
-        let limit = longest.min(self.time_left());
-        let waited = self.source.wait(self.system, limit)?;
-        // A kernel whose wait returns immediately without data must not turn this into a busy loop.
-        let in_vain = found_nothing && self.system.now().saturating_sub(before) < Pace::SHORTEST;
-        if !self.ctl.is_running() {
-            // The next rate is unknown, so the pauses start short again.
-            self.pace = Pace::default();
-        }
-        if waited == Waited::CannotWait || in_vain {
-            let pause = if self.ctl.is_running() { self.pace.next(self.ctl.fill()) } else { REST };
-            self.pause(pause.min(longest));
-        }
-        Ok(())
-    }
-
-    /// The kernel wakes a waiting process when the other reader should read, which says nothing of how many records
-    /// wait to be copied. So the wait is as long as the last rounds needed for a quarter of a ring.
-    fn wait_for_copies(&mut self, longest: Duration) -> Result<(), Error> {
-        let limit = self.pace.next(self.fill).min(longest).min(self.time_left());
-        let before = self.system.now();
-        let waited = self.source.wait(self.system, limit)?;
-        let passed = self.system.now().saturating_sub(before);
-        if waited == Waited::CannotWait || passed < Pace::SHORTEST {
-            self.pause(limit.saturating_sub(passed));
-        }
-        Ok(())
-    }
-
-    /// The time until the session ends by its duration.
-    fn time_left(&mut self) -> Duration {
-        let elapsed = self.system.now().saturating_sub(self.began);
-        // A kernel takes whole milliseconds, and a wait of 0 would return at once.
-        self.options.duration.map_or(Duration::MAX, |all| all.saturating_sub(elapsed).max(Pace::SHORTEST))
-    }
-
-    /// Sleeps, until a signal arrives or the session ends by its duration.
-    fn pause(&mut self, time: Duration) {
-        let mut left = time.min(self.time_left());
-        while !left.is_zero() && !self.signals.any() {
-            let sleep = if self.options.is_recording { left.min(SLEEP) } else { left };
-            // If a signal interrupts the sleep, the flags are only checked earlier.
-            let _ = self.system.sleep(sleep);
-            left = left.saturating_sub(sleep);
-        }
-    }
-
     fn round(&mut self) -> Result<Round, Error> {
         if self.signals.reopen_wanted() {
             self.reopen()?;
         }
         let taken = self.intake.take(self.system, &mut self.source, &mut self.ctl);
-        self.fill = taken.fill;
-        let had_all_names = self.names.forgotten() == 0;
+        self.times.fill = taken.fill;
+        let had_all_names = self.digest.names.forgotten() == 0;
         for piece in &taken.pieces {
-            self.digest(piece)?;
+            self.take(piece)?;
         }
-        self.names.end_round();
-        if had_all_names && self.names.forgotten() > 0 {
+        self.digest.names.end_round();
+        if had_all_names && self.digest.names.forgotten() > 0 {
             self.system.say(format_args!(
                 "{}: there were more than {} tasks; the names of those that had no sample for the longest time are \
                  forgotten, and a sample of such a task has the name id<hex>",

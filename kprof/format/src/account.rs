@@ -221,8 +221,8 @@ mod tests {
         assert_eq!(fates([("lost-elsewhere", 4)].into_iter())[PENDING + 1], 4);
         let (kernel, none) = (fates([("kernel", 3)].into_iter()), [0; FATES.len()]);
         let shown = |fates: [u64; FATES.len()]| FATES.iter().zip(fates).filter(|(fate, ticks)| fate.is_shown(*ticks));
-        assert_eq!(shown(kernel).map(|(fate, _)| fate.name).last(), Some("kernel"));
-        assert_eq!(shown(none).map(|(fate, _)| fate.name).last(), Some("lost"));
+        assert_eq!(shown(kernel).next_back().map(|(fate, _)| fate.name), Some("kernel"));
+        assert_eq!(shown(none).next_back().map(|(fate, _)| fate.name), Some("lost"));
     }
 
     #[test]
