@@ -1,7 +1,7 @@
 //! When the next round is: how long a session waits, and when it is over.
 //!
-//! In: what the last rounds have brought, the kernel's state, the clock, signals. Out: a wait of the source, or a pause.
-//! Runs in: user process. No wait goes beyond the end of the session, and a signal ends each.
+//! In: what the last rounds have brought, the kernel's state, the clock, signals. Out: a wait of the source, or a
+//! pause. Runs in: user process. No wait goes beyond the end of the session, and a signal ends each.
 
 use super::Session;
 use crate::error::Error;

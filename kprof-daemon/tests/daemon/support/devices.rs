@@ -1,7 +1,8 @@
 //! Device files that are ordinary files, for tests of the real programs.
 //!
-//! In: nothing. Out: a folder for `--scheme`. An ordinary file takes every command and gives it back as its state, after
-//! the state that is written here; so it says `protocol 1` after the claim. Sampling is stopped, and CPU 1 has samples.
+//! In: nothing. Out: a folder for `--scheme`. An ordinary file takes every command and gives it back as its state,
+//! after the state that is written here. So it says `protocol 1` after the claim. Sampling is stopped, and CPU 1 has
+//! samples.
 
 use kprof_format::record::{Kind, SampleHeader};
 use std::fs;
