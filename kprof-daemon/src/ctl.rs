@@ -19,8 +19,6 @@ pub struct Ctl {
     meta: Counters,
     /// The counters of the event streams.
     events: BTreeMap<u32, Counters>,
-    /// The id of this boot in the sample file, if the kernel's own id is already the id of another boot there.
-    boot_in_file: Option<String>,
     /// What each CPU had counted before the session; empty if it counts since boot.
     before: BTreeMap<u32, Counters>,
 }
@@ -164,7 +162,6 @@ impl Ctl {
             cpus: cpus.into_iter().map(|cpu| (cpu, Counters::default())).collect(),
             meta: Counters::default(),
             events: BTreeMap::new(),
-            boot_in_file: None,
             before: BTreeMap::new(),
         }
     }
@@ -194,12 +191,6 @@ impl Ctl {
         self.facts(fact).next()
     }
 
-    /// The value of a fact for the header of the sample file, in which a repeated boot id has a suffix.
-    pub fn header_fact(&self, fact: Fact) -> Option<&str> {
-        let value = self.fact(fact)?;
-        Some(if fact == Fact::Boot { self.boot() } else { value })
-    }
-
     /// All values of a fact that may repeat.
     pub fn facts(&self, fact: Fact) -> impl Iterator<Item = &str> {
         self.facts.iter().filter(move |(known, _)| known == fact.name()).map(|(_, value)| value.as_str())
@@ -213,41 +204,9 @@ impl Ctl {
         })
     }
 
-    /// The id of this boot in the sample file; empty if the source gives no boot id.
+    /// The id of this boot; empty if the source gives none.
     pub fn boot(&self) -> &str {
-        self.boot_in_file.as_deref().unwrap_or(self.kernels_boot())
-    }
-
-    /// The id that the kernel has given to this boot.
-    pub fn kernels_boot(&self) -> &str {
         self.fact(Fact::Boot).unwrap_or("")
-    }
-
-    /// Compares this boot with the last one in the sample file: `last` is the id of that boot, `begins` the position at
-    /// which what was read of each of its streams begins, `read_to` where it ends. If the ids are equal but the
-    /// kernel's newest record is below the end, or its oldest one below the beginning, the kernel has booted again with
-    /// the same id. (The oldest record of a flight recorder that was rotated may be below the beginning.) The id of
-    /// this boot in the file is then `ID~2`, `ID~3` and so on. Returns whether the boot got such an id now.
-    pub fn rename_repeated_boot(
-        &mut self,
-        last: Option<&str>,
-        begins: impl IntoIterator<Item = (Stream, u64)>,
-        read_to: &BTreeMap<Stream, u64>,
-    ) -> bool {
-        let Some(last) = last else { return false };
-        let (id, number) = match last.split_once('~') {
-            Some((id, number)) => (id, number.parse().unwrap_or(1_u32)),
-            None => (last, 1),
-        };
-        if id.is_empty() || id != self.kernels_boot() {
-            return false;
-        }
-        let is_beyond = |(stream, end): (&Stream, &u64)| self.position_in(*stream).is_some_and(|now| *end > now);
-        let is_before = |(stream, begin)| self.position_out(stream).is_some_and(|oldest| oldest < begin);
-        let is_new = read_to.iter().any(is_beyond) || !self.overwrites() && begins.into_iter().any(is_before);
-        let name = if is_new { format!("{id}~{}", number.saturating_add(1)) } else { last.to_owned() };
-        self.boot_in_file = Some(name);
-        is_new
     }
 
     /// Whether the kernel is sampling now.

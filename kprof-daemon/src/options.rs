@@ -39,9 +39,6 @@ struct Cli {
     manual: Option<Manual>,
     #[command(flatten)]
     file: SampleFile,
-    /// Reads a recording instead: profiling-N.bin, or a folder of them with tasks.txt
-    #[arg(long, value_name = "PATH")]
-    source: Option<PathBuf>,
     /// Starts sampling, and stops it at the end
     #[arg(long)]
     start: bool,
@@ -62,65 +59,38 @@ pub(crate) struct Place {
     #[arg(long, value_name = "DIR", default_value = "/scheme/debug")]
     pub scheme: PathBuf,
     /// Says only what went wrong
-    #[arg(short, long, overrides_with = "verbose")]
+    #[arg(short, long)]
     pub quiet: bool,
-    /// Says what is done: claims, settings, streams, rounds
-    #[arg(short, long, overrides_with = "quiet")]
-    pub verbose: bool,
 }
 
-/// The sample file, and when it ends.
+/// What is written, where, and when it ends.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SampleFile {
-    #[command(flatten)]
-    output: Output,
+    /// The sample file, or `-` [profiled: /root/profiling.txt, kprof-record: kprof-record.txt]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// The binary form, for high rates
+    #[arg(long)]
+    binary: bool,
+    /// On a full disk: `wait` for room, or `stop`
+    #[arg(long, value_name = "WHAT", default_value = "wait", value_parser = ["wait", "stop"], hide_possible_values = true)]
+    on_full: String,
     /// Ends after TIME (90, 1.5s, 200ms, 10m, 2h)
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
     /// The greatest length of the file (64K, 10M, 1G); the session ends there
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     max_size: Option<u64>,
-    /// Sends the same to a character device too: serial lines, or chunks with --binary
-    #[arg(long, value_name = "DEVICE")]
-    stream: Option<PathBuf>,
-}
-
-/// What is written, and where.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Output {
-    /// The sample file, or `-` [profiled: /root/profiling.txt, kprof-record: kprof-record.txt]
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-    /// The binary form, for high rates
-    #[arg(long, overrides_with = "plain")]
-    binary: bool,
-    /// Without markers, for Redox's own tools
-    #[arg(long, overrides_with = "binary")]
-    plain: bool,
-    /// On a full disk: `wait` for room, or `stop`
-    #[arg(long, value_name = "WHAT", default_value = "wait", value_parser = ["wait", "stop"], hide_possible_values = true)]
-    on_full: String,
 }
 
 impl SampleFile {
     /// The options of a session that writes this file.
     pub fn options(self, maker: Maker) -> drain_loop::Options {
-        let (duration, max_bytes, live) = (self.duration, self.max_size, self.stream);
-        drain_loop::Options { duration, max_bytes, live, ..self.output.options(maker) }
-    }
-}
-
-impl Output {
-    /// The options of a session that writes this.
-    pub fn options(self, maker: Maker) -> drain_loop::Options {
-        let form = match (self.binary, self.plain) {
-            (true, _) => Form::Binary,
-            (_, true) => Form::Plain,
-            _ => Form::Text,
-        };
+        let (duration, max_bytes) = (self.duration, self.max_size);
+        let form = if self.binary { Form::Binary } else { Form::Text };
         let on_full = if self.on_full == "stop" { OnFull::Stop } else { OnFull::Wait };
         let output = self.output.unwrap_or_else(|| maker.default_output().into());
-        drain_loop::Options { maker, form, on_full, ..drain_loop::Options::new(output) }
+        drain_loop::Options { maker, form, on_full, duration, max_bytes, ..drain_loop::Options::new(output) }
     }
 }
 
@@ -171,14 +141,10 @@ pub struct Profiled {
     pub options: drain_loop::Options,
     /// The folder of the device files.
     pub scheme: PathBuf,
-    /// A recording to read instead of the device files.
-    pub recording: Option<PathBuf>,
     /// A file for the process id, which says that the session is ready.
     pub pid_file: Option<PathBuf>,
     /// Whether only errors are printed.
     pub quiet: bool,
-    /// Whether every step is printed.
-    pub verbose: bool,
 }
 
 /// What the command line asks for.
@@ -210,9 +176,8 @@ pub fn profiled(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted,
     if options.keep_files > 0 && options.max_bytes.is_none() {
         return Err(Error::Usage("--rotate says how many files, --max-size when: give both".into()));
     }
-    let Place { scheme, quiet, verbose } = cli.place;
-    let (recording, pid_file) = (cli.source, cli.pid_file);
-    Ok(Wanted::Session(Box::new(Profiled { options, scheme, recording, pid_file, quiet, verbose })))
+    let Place { scheme, quiet } = cli.place;
+    Ok(Wanted::Session(Box::new(Profiled { options, scheme, pid_file: cli.pid_file, quiet })))
 }
 
 /// Parses arguments without the program's own name. If there is nothing to run, gives the text for standard output
@@ -341,7 +306,7 @@ pub(crate) mod tests {
         for verb in verbs {
             let words = verb.split_whitespace().collect::<Vec<_>>();
             let help = parse(&[&words[..], &["--help"]].concat());
-            assert!(help.contains(&format!("Usage: {name}")) && help.contains("--verbose"), "{verb}: {help}");
+            assert!(help.contains(&format!("Usage: {name}")) && help.contains("--quiet"), "{verb}: {help}");
             assert!(help.lines().all(|line| line.len() <= WIDTH), "{verb}: {help}");
             let page = parse(&[&["man"][..], &words].concat());
             let title = [&[name][..], &words].concat().join("-");
@@ -374,20 +339,17 @@ pub(crate) mod tests {
     fn every_option_has_its_effect_and_the_last_one_counts() {
         let wanted = session(&[]).unwrap();
         assert_eq!((wanted.options.output.to_str(), wanted.options.form), (Some("/root/profiling.txt"), Form::Text));
-        assert_eq!((wanted.scheme.to_str(), wanted.quiet, wanted.verbose), (Some("/scheme/debug"), false, false));
+        assert_eq!((wanted.scheme.to_str(), wanted.quiet), (Some("/scheme/debug"), false));
         assert_eq!((wanted.options.on_full, wanted.options.keep_files), (OnFull::Wait, 0));
-        let words = "-q -v -q --output=- --binary --plain --start --duration 2s --on-full stop --max-size 1K \
-                     --max-size 2K --rotate 3 --stream /dev/ttyS1 --scheme /dev/kprof --source rec";
+        let words = "-q -q --output=- --binary --start --duration 2s --on-full stop --max-size 1K --max-size 2K \
+                     --rotate 3 --scheme /dev/kprof --pid-file pid";
         let wanted = session(&words.split_whitespace().collect::<Vec<_>>()).unwrap();
         let options = &wanted.options;
-        assert_eq!((options.output.to_str(), options.form), (Some("-"), Form::Plain));
+        assert_eq!((options.output.to_str(), options.form), (Some("-"), Form::Binary));
         assert_eq!((options.duration, options.on_full), (Some(Duration::from_secs(2)), OnFull::Stop));
         assert_eq!((options.max_bytes, options.keep_files), (Some(2048), 3));
-        assert_eq!(
-            (options.live.as_deref(), &options.commands[..]),
-            (Some("/dev/ttyS1".as_ref()), &["start".into()][..])
-        );
-        assert_eq!((wanted.scheme.to_str(), wanted.quiet, wanted.verbose), (Some("/dev/kprof"), true, false));
-        assert_eq!(wanted.recording, Some("rec".into()));
+        assert_eq!(options.commands, ["start"]);
+        assert_eq!((wanted.scheme.to_str(), wanted.quiet), (Some("/dev/kprof"), true));
+        assert_eq!(wanted.pid_file, Some("pid".into()));
     }
 }

@@ -24,8 +24,6 @@ impl Pace {
     /// The longest pause, and so the longest time until a new sample is read. A round has costs that do not depend on
     /// the number of samples, so rounds are rare.
     pub const LONGEST: Duration = Duration::from_secs(1);
-    /// The longest pause if somebody watches the samples as they come.
-    pub const LONGEST_LIVE: Duration = Duration::from_millis(500);
     /// The target fill level.
     const AIM: f64 = 0.25;
 

@@ -6,15 +6,14 @@
 use crate::drain_loop::{Session, Totals};
 use crate::error::Error;
 use crate::options::Profiled;
+use crate::pace::Pace;
 use crate::signals::Signals;
 use crate::source::Source;
 use crate::source::kprof_device::KprofDevice;
-use crate::source::recorded::Recorded;
 use crate::source::redox_device::RedoxDevice;
-use crate::source::told::{Told, WakeAt};
 use crate::system::System;
 
-/// Drains the source that is there: a recording, kprof's device files, or those of Redox's own profiler. `when_ready`
+/// Drains the source that is there: kprof's device files, or those of Redox's own profiler. `when_ready`
 /// is called when the source and the file are open; what it returns is dropped after the session has ended.
 ///
 /// # Errors
@@ -25,10 +24,6 @@ pub fn profiled<S: System, T>(
     signals: Signals,
     when_ready: impl FnOnce() -> Result<T, Error>,
 ) -> Result<(), Error> {
-    if let Some(recording) = &wanted.recording {
-        let source = Recorded::open(system, recording)?;
-        return drain(system, source, wanted, signals, when_ready);
-    }
     match KprofDevice::open(system, &wanted.scheme) {
         Err(Error::NotKprof { .. }) => {
             let source = RedoxDevice::open(system, &wanted.scheme)?;
@@ -52,21 +47,13 @@ fn drain<S: System, T>(
     when_ready: impl FnOnce() -> Result<T, Error>,
 ) -> Result<(), Error> {
     let from = source.path().display().to_string();
-    let source = Told::new(system, source, "profiled", wanted.verbose, WakeAt::default());
     let mut session = Session::open(system, source, wanted.options.clone(), signals)?;
     if !wanted.quiet {
         let output = wanted.options.output.display();
         session.system().say(format_args!("profiled: draining {from} to {output}"));
     }
     let _until_the_end = when_ready()?;
-    let mut rounds = 0_u64;
-    let totals = session.run(|_, _| {
-        rounds += 1;
-        true
-    })?;
-    if wanted.verbose {
-        session.system().say(format_args!("profiled: {rounds} rounds"));
-    }
+    let totals = session.run(|_, _| Some(Pace::LONGEST))?;
     if !wanted.quiet {
         summary(session.system(), &totals);
     }
@@ -86,9 +73,6 @@ fn summary(system: &mut impl System, totals: &Totals) {
             "profiled: {} records were in the file already and were not written again",
             totals.again
         ));
-    }
-    if totals.live + totals.live_dropped > 0 {
-        system.say(format_args!("profiled: live stream: {} sent, {} dropped", totals.live, totals.live_dropped));
     }
     if totals.corrupt > 0 {
         system.say(format_args!("profiled: {} damaged ranges were skipped; the file says where", totals.corrupt));

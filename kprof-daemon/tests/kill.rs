@@ -8,6 +8,7 @@
 mod support;
 
 use kprof_daemon::drain_loop::{Options, Session};
+use kprof_daemon::pace::Pace;
 use kprof_daemon::signals::Signals;
 use kprof_daemon::source::kprof_device::KprofDevice;
 use std::os::unix::net::UnixListener;
@@ -43,7 +44,8 @@ fn daemon(socket: &Path) {
     let signals = Signals::installed().expect("signals");
     let source = KprofDevice::open(&mut system, Path::new(system::SCHEME)).expect("the source is free");
     let options = Options::new(output);
-    let ended = Session::open(&mut system, source, options, signals).and_then(|mut session| session.run(|_, _| true));
+    let ended = Session::open(&mut system, source, options, signals)
+        .and_then(|mut session| session.run(|_, _| Some(Pace::LONGEST)));
     if let Err(error) = ended {
         eprintln!("{error}");
         std::process::exit(i32::from(error.exit_code()));

@@ -13,7 +13,7 @@
 //! delivered before. In this case its positions must be contiguous from its first batch to its last.
 
 use crate::profile::{self, Counters, Profile, counted, named};
-use kprof_format::account::{self, IDENTITIES};
+use kprof_format::account::{self, FATES, IDENTITIES, IDLE, OTHER, USER};
 use kprof_format::counter::Counter;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -27,6 +27,8 @@ pub struct CpuAccount {
     pub cpu: u32,
     /// The counters as the kernel sent them.
     pub counters: Counters,
+    /// How many ticks have had each of the [`FATES`].
+    pub fates: [u64; FATES.len()],
     /// Samples of this CPU in the file.
     pub in_file: u64,
     /// Whether the file begins later than this boot, so that earlier samples are not in it.
@@ -78,9 +80,17 @@ impl Account {
                 }
                 let in_file = cpu.seen.samples();
                 let (begins_later, dumped) = (boot.begins_later(cpu), cpu.dumped());
-                let (boot, cpu_number, faults) = (boot_index, *number, vec![]);
-                let mut one =
-                    CpuAccount { boot, cpu: cpu_number, counters, in_file, begins_later, dumped, is_final, faults };
+                let mut one = CpuAccount {
+                    boot: boot_index,
+                    cpu: *number,
+                    fates: fates(&counters, cpu),
+                    counters,
+                    in_file,
+                    begins_later,
+                    dumped,
+                    is_final,
+                    faults: vec![],
+                };
                 if is_final {
                     one.faults = identities(&one, overwrites, cpu);
                 }
@@ -98,6 +108,12 @@ impl Account {
     /// Sum of a counter over all CPUs.
     pub fn sum(&self, counter: Counter) -> u64 {
         self.cpus.iter().map(|cpu| cpu.get(counter)).sum()
+    }
+
+    /// How many ticks of all CPUs have had each of the [`FATES`].
+    pub fn fates(&self) -> [u64; FATES.len()] {
+        let each = self.cpus.iter().map(|cpu| cpu.fates);
+        each.fold([0; FATES.len()], |sum, one| std::array::from_fn(|at| sum[at].saturating_add(one[at])))
     }
 
     /// Sum of all losses.
@@ -118,6 +134,18 @@ impl Account {
         let words = counted.filter(|(count, _)| *count > 0).map(|(count, reason)| format!("{count} {reason}"));
         words.collect::<Vec<_>>().join(", ")
     }
+}
+
+/// The fates of the ticks of a CPU. If the kernel does not count the kinds of what it records, the samples themselves
+/// tell user code and idle tasks.
+fn fates(counters: &Counters, read: &profile::Cpu) -> [u64; FATES.len()] {
+    let mut fates = account::fates(named(counters));
+    for (fate, seen) in [(USER, read.seen.samples() - read.seen.kernel()), (IDLE, read.seen.idle())] {
+        let moved = fates[OTHER].min(seen);
+        fates[fate] += moved;
+        fates[OTHER] -= moved;
+    }
+    fates
 }
 
 fn identities(cpu: &CpuAccount, overwrites: bool, read: &profile::Cpu) -> Vec<String> {

@@ -1,11 +1,10 @@
-# The binary form is written to the file and to the second serial port, at ten thousand ticks per second. No sample is
-# lost, and both can be folded.
+# The binary form is written at ten thousand ticks per second. No sample is lost, and it can be folded.
 # accel: icount
 # balanced: profiling.bin
-# folds: serial-2.log
+# folds: profiling.bin
 . /etc/profiled.sh
 ctl=/scheme/debug/ctl-profiling
-profiled_start --binary -o /root/profiling.bin --stream /dev/ttyS1 || exit 1
+profiled_start --binary -o /root/profiling.bin || exit 1
 echo "hz 10000" > $ctl
 echo start > $ctl
 for i in 1 2 3; do

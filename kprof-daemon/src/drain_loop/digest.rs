@@ -1,245 +1,125 @@
-//! The parsing half of a round: bytes become batches.
+//! What the records of a session become: lines or chunks of the file, names, sums.
 //!
-//! In: the pieces of a round. Out: batches in the composer, task names in the name table, sums of events by task and of
-//! hits by point, the new `Place` in each stream. Runs in: user process. Records that are already on disk are known by
-//! their position and skipped. Words that are not a record are counted, and a line in the file says where in the stream
-//! they are.
+//! In: the records of one round, in the order of their streams. Out: batches in the composer, the names of tasks and
+//! points, sums of events by task and of hits by point. Runs in: user process. Never reads, writes or acknowledges.
 
-use super::intake::Piece;
-use super::{Session, Totals};
-use crate::error::Error;
-use crate::read::framed::Framed;
-use crate::read::records::Records;
-use crate::read::redox_raw::RawRecords;
-use crate::read::{Item, Skipped, Why};
-use crate::source::{Access, Layout, Source, Stream};
-use crate::system::System;
-use kprof_format::record::{Kind, NO_TASK, OTHER_TASKS, OTHER_TASKS_NAME, VERSION};
+use crate::by_point::ByPoint;
+use crate::by_task::ByTask;
+use crate::names::Names;
+use crate::read::{Item, Meta, Skipped};
+use crate::source::Stream;
+use crate::write::compose::Composer;
+use crate::write::event_lines::PointNames;
+use kprof_format::record::{Kind, NO_TASK, OTHER_TASKS, OTHER_TASKS_NAME};
 
-/// The most attempts to acknowledge records if the kernel refuses to free them.
-const MAX_TRIES: u32 = 8;
-
-impl<S: System, Src: Source<S>> Session<'_, S, Src> {
-    /// Parses one piece and adds its records to the composer, as one batch.
-    pub(super) fn digest(&mut self, piece: &Piece) -> Result<(), Error> {
-        let stream = piece.stream;
-        let bytes = &self.intake.buffer[piece.range.clone()];
-        // The counters of the meta stream and of event streams count records, so they are not in a batch line.
-        let counters = match stream {
-            Stream::Meta | Stream::Event(_) => None,
-            Stream::Cpu(cpu) => self.ctl.cpu(cpu),
-        };
-        let place = self.intake.places.entry(stream).or_default();
-        let mut position = place.position.or_else(|| self.ctl.position_out(stream));
-        // Until the meta stream is read for the first time, the kernel replaces the oldest records by newer ones, also
-        // after its positions were read. Whether something of this session is missing is seen below.
-        let is_first_meta = stream == Stream::Meta && place.position.is_none() && self.options.is_recording;
-        let may_skip = match self.source.access() {
-            Access::Copies => true,
-            _ if is_first_meta => true,
-            _ => self.ctl.overwrites() && matches!(stream, Stream::Cpu(_)),
-        };
-        if may_skip && piece.carried == 0 {
-            // The records at the expected position may have been overwritten, so the first record's own position is
-            // used.
-            position = None;
-        }
-        let mut records = match self.source.layout() {
-            Layout::Framed => Records::Framed(Framed::new(bytes, position)),
-            Layout::RedoxRaw => Records::Raw(RawRecords::new(bytes, position.unwrap_or(0))),
-        };
-        let is_the_end = self.source.is_finite() && piece.range.len() == piece.carried;
-        let (mut is_first, mut newer) = (true, None);
-        loop {
-            if let (Stream::Cpu(cpu), Records::Framed(records)) = (stream, &mut records)
-                && let Some(here) = Framed::position(records)
-                && here >= place.on_disk.max(place.older)
-            {
-                if is_first {
-                    self.composer.begin(here);
-                }
-                let make_name = |task| self.source.task_name(self.system, task);
-                if let Some(run) = self.composer.plain_samples(&mut self.names, cpu, records, make_name) {
-                    is_first = false;
-                    self.unwritten += run.samples;
-                    self.totals.tsc = joined(self.totals.tsc, Some((run.first.tsc(), run.last.tsc())));
-                }
-            }
-            let Some(item) = records.next().or_else(|| give_up_rest(&mut records, is_the_end)) else { break };
-            let here = records.item_from();
-            if here < place.on_disk {
-                if let Item::Sample(sample) = &item
-                    && let Some((_, tsc)) = place.begins.filter(|(from, tsc)| *from == here && *tsc != sample.tsc)
-                {
-                    return Err(self.other_boot(stream, here, [tsc, sample.tsc]));
-                }
-                self.totals.again += 1;
-                continue;
-            }
-            if here < place.older && matches!(item, Item::Sample(_) | Item::Event(_)) {
-                self.totals.older += u64::from(matches!(item, Item::Sample(_)));
-                continue;
-            }
-            if is_first {
-                let expected = place.position.unwrap_or(place.older);
-                self.has_missed_meta |= stream == Stream::Meta && here > expected;
-                self.composer.begin(here);
-                is_first = false;
-            }
-            match (&item, stream) {
-                (Item::Sample(sample), Stream::Cpu(cpu)) => {
-                    let make_name = || self.source.task_name(self.system, sample.task);
-                    self.composer.sample(&mut self.names, cpu, sample, make_name);
-                    self.unwritten += 1;
-                    self.totals.tsc = joined(self.totals.tsc, Some((sample.tsc, sample.tsc)));
-                }
-                (Item::Event(record), Stream::Event(cpu)) => {
-                    let event = record.event;
-                    let make_name = || self.source.task_name(self.system, event.task);
-                    let task = self.names.get_or_make(event.task, event.tsc, make_name).text;
-                    self.composer.event(&self.points, cpu, record, task);
-                    self.unwritten_events += 1;
-                }
-                (Item::Meta(meta), Stream::Meta) => match meta.kind {
-                    // Counted before this recording began.
-                    Kind::Events if here < place.older => {}
-                    Kind::Events => {
-                        let make_name = || self.source.task_name(self.system, meta.values[0]);
-                        let name = match meta.values[0] {
-                            OTHER_TASKS => OTHER_TASKS_NAME,
-                            id => self.names.get_or_make(id, meta.tsc, make_name).text,
-                        };
-                        self.composer.events(meta, name);
-                        self.by_task.add(name, meta.text);
-                    }
-                    Kind::PointAccount | Kind::TaskTimes if here < place.older => {}
-                    Kind::PointAccount => {
-                        self.by_point.add(meta.values[2], meta.text);
-                        self.composer.meta(meta);
-                    }
-                    Kind::TaskTimes => {
-                        let make_name = || self.source.task_name(self.system, meta.values[0]);
-                        let name = self.names.get_or_make(meta.values[0], meta.tsc, make_name).text;
-                        self.composer.task_times(meta, name);
-                    }
-                    // Both were found before this recording began.
-                    Kind::Lockup | Kind::LockupStack if here < place.older => {}
-                    Kind::Lockup | Kind::LockupStack => {
-                        let make_name = || self.source.task_name(self.system, meta.values[0]);
-                        let name = match meta.values[0] {
-                            NO_TASK => None,
-                            id => Some(self.names.get_or_make(id, meta.tsc, make_name).text),
-                        };
-                        self.composer.lockup(meta, name);
-                    }
-                    Kind::TaskName => {
-                        self.names.set(meta.values[0], meta.tsc, meta.text);
-                        self.composer.meta(meta);
-                    }
-                    Kind::Point => {
-                        self.points.set(meta.values[0], meta.text);
-                        self.composer.meta(meta);
-                    }
-                    Kind::Image | Kind::Mark | Kind::Setting | Kind::PointValues => {
-                        self.composer.meta(meta);
-                    }
-                    // A sample and a hit are items of their own, so no meta record has these kinds.
-                    Kind::Sample | Kind::SnapshotSample | Kind::Event => {}
-                },
-                (Item::Skipped(skipped), _) => {
-                    self.has_missed_meta |= stream == Stream::Meta;
-                    newer = newer.or(count(&mut self.totals, skipped));
-                    self.composer.corrupt(stream, skipped);
-                }
-                // A record of a kind that does not belong in this stream is only counted.
-                (Item::Sample(_) | Item::Event(_) | Item::Meta(_), _) => self.totals.unknown += 1,
-            }
-        }
-        // Another version in the header is either a flipped bit or a newer kernel. Without a single valid sample it is
-        // taken for a newer kernel.
-        if let Some((position, version)) = newer
-            && self.totals.samples + self.unwritten == 0
-        {
-            return Err(Error::Newer { stream: stream.to_string(), position, version });
-        }
-        let end = records.position();
-        place.carry.extend_from_slice(&bytes[records.used_bytes()..]);
-        place.position = end.or(place.position);
-        if !is_first && let Some(end) = end {
-            self.composer.end(stream, self.ctl.boot(), end, counters);
-        }
-        Ok(())
-    }
-
-    /// A record at a position that is on disk has another TSC there: the kernel has booted again with the same id, and
-    /// has recorded more than it had at the end of the earlier boot. Nothing of this round is written or acknowledged.
-    fn other_boot(&self, stream: Stream, position: u64, [in_file, here]: [u64; 2]) -> Error {
-        let what = format!(
-            "its boot {} is another one than that of the kernel, which has the same id: in stream {stream}, position \
-             {position} has TSC {in_file:x} in the file and {here:x} now; move the file away (nothing was \
-             acknowledged), and set a different `Config::boot` at each boot",
-            self.ctl.boot()
-        );
-        Error::Malformed { path: self.options.output.clone(), what }
-    }
-
-    /// Tells the kernel which records are on disk, so that it can free them. Only called after the write has been
-    /// synced.
-    pub(super) fn acknowledge(&mut self) -> Result<(), Error> {
-        if self.source.layout() == Layout::RedoxRaw {
-            return Ok(());
-        }
-        let mut tries = 1;
-        loop {
-            let ends = self.unacknowledged();
-            match self.source.acknowledge(self.system, &ends) {
-                // Somebody may have changed the mode since the state was read. A flight recorder frees its records
-                // itself, so the kernel refuses to acknowledge them.
-                Err(Error::Refused { .. }) if tries < MAX_TRIES => self.source.observe(self.system, &mut self.ctl)?,
-                done => return done.map(|()| self.are_acknowledged(ends)),
-            }
-            tries += 1;
-        }
-    }
-
-    /// The streams of which the kernel still has records that are on disk, each with the position after the last such
-    /// record.
-    fn unacknowledged(&self) -> Vec<(Stream, u64)> {
-        // A flight recorder overwrites old samples itself, so they are not acknowledged.
-        let is_freed_here = |stream: Stream| !matches!(stream, Stream::Cpu(_)) || !self.ctl.overwrites();
-        let is_there = |stream, end| self.ctl.position_out(stream).is_none_or(|out| end > out);
-        let places = self.intake.places.iter().filter(|(stream, _)| is_freed_here(**stream));
-        let ends = places.filter_map(|(stream, place)| Some((*stream, place.position?, place.acknowledged)));
-        let new = ends.filter(|(stream, end, acknowledged)| end > acknowledged && is_there(*stream, *end));
-        new.map(|(stream, end, _)| (stream, end)).collect()
-    }
-
-    fn are_acknowledged(&mut self, ends: Vec<(Stream, u64)>) {
-        for (stream, end) in ends {
-            self.intake.place(stream).acknowledged = end;
-        }
-    }
+/// What was made of the records so far.
+pub(super) struct Digest {
+    pub composer: Composer,
+    pub names: Names,
+    points: PointNames,
+    pub by_task: ByTask,
+    pub by_point: ByPoint,
+    /// Whether records of the meta stream are missing: overwritten before they could be copied, or damaged.
+    pub has_missed_meta: bool,
+    /// Samples of this round that are not in the file yet.
+    pub samples: u64,
+    /// The same of recorded hits of points.
+    pub events: u64,
 }
 
-/// The least and the greatest TSC of two parts, of which either may have no sample.
-fn joined(one: Option<(u64, u64)>, other: Option<(u64, u64)>) -> Option<(u64, u64)> {
-    one.into_iter().chain(other).reduce(|(first, last), (from, to)| (first.min(from), last.max(to)))
+/// What is counted of an item that is no record of its stream.
+pub(super) enum Other {
+    /// Words that are no record.
+    Skipped(Skipped),
+    /// A record of a kind that does not belong in this stream.
+    Misplaced,
 }
 
-/// Counts a range of words that was skipped. Returns its position and the version in its first word, if a newer kernel
-/// may have written it.
-fn count(totals: &mut Totals, skipped: &Skipped) -> Option<(u64, u8)> {
-    match skipped.why {
-        Why::UnknownKind(_) => totals.unknown += 1,
-        _ => totals.corrupt += 1,
+impl Digest {
+    /// Nothing yet.
+    pub fn new(composer: Composer) -> Self {
+        Self {
+            composer,
+            names: Names::default(),
+            points: PointNames::default(),
+            by_task: ByTask::default(),
+            by_point: ByPoint::default(),
+            has_missed_meta: false,
+            samples: 0,
+            events: 0,
+        }
     }
-    match skipped.why {
-        Why::Version(version) if version > VERSION => Some((skipped.from, version)),
-        _ => None,
-    }
-}
 
-/// At the end of the source: reports the beginning of a record that was never completed as skipped.
-fn give_up_rest<'a>(records: &mut Records<'_>, is_the_end: bool) -> Option<Item<'a>> {
-    is_the_end.then(|| records.give_up_rest()).flatten().map(Item::Skipped)
+    /// Adds an item to the open batch. Of a meta record that `is_older` than the recording, only names and settings
+    /// count. `make_name` is asked for a name that the table does not have.
+    pub fn add(
+        &mut self,
+        stream: Stream,
+        item: &Item<'_>,
+        is_older: bool,
+        mut make_name: impl FnMut(u64) -> Option<Vec<u8>>,
+    ) -> Option<Other> {
+        match (item, stream) {
+            (Item::Sample(sample), Stream::Cpu(cpu)) => {
+                self.composer.sample(&mut self.names, cpu, sample, || make_name(sample.task));
+                self.samples += 1;
+            }
+            (Item::Event(record), Stream::Event(cpu)) => {
+                let event = record.event;
+                let task = self.names.get_or_make(event.task, event.tsc, || make_name(event.task)).text;
+                self.composer.event(&self.points, cpu, record, task);
+                self.events += 1;
+            }
+            (Item::Meta(meta), Stream::Meta) => self.add_meta(meta, is_older, make_name),
+            (Item::Skipped(skipped), _) => {
+                self.has_missed_meta |= stream == Stream::Meta;
+                self.composer.corrupt(stream, skipped);
+                return Some(Other::Skipped(*skipped));
+            }
+            (Item::Sample(_) | Item::Event(_) | Item::Meta(_), _) => return Some(Other::Misplaced),
+        }
+        None
+    }
+
+    fn add_meta(&mut self, meta: &Meta<'_>, is_older: bool, mut make_name: impl FnMut(u64) -> Option<Vec<u8>>) {
+        let [id, _, weight] = meta.values;
+        match meta.kind {
+            // Counted or found before this recording began.
+            Kind::Events | Kind::PointAccount | Kind::TaskTimes | Kind::Lockup | Kind::LockupStack if is_older => {}
+            Kind::Events => {
+                let name = match id {
+                    OTHER_TASKS => OTHER_TASKS_NAME,
+                    id => self.names.get_or_make(id, meta.tsc, || make_name(id)).text,
+                };
+                self.composer.events(meta, name);
+                self.by_task.add(name, meta.text);
+            }
+            Kind::PointAccount => {
+                self.by_point.add(weight, meta.text);
+                self.composer.meta(meta);
+            }
+            Kind::TaskTimes => {
+                let name = self.names.get_or_make(id, meta.tsc, || make_name(id)).text;
+                self.composer.task_times(meta, name);
+            }
+            Kind::Lockup | Kind::LockupStack => {
+                let name = match id {
+                    NO_TASK => None,
+                    id => Some(self.names.get_or_make(id, meta.tsc, || make_name(id)).text),
+                };
+                self.composer.lockup(meta, name);
+            }
+            Kind::TaskName => {
+                self.names.set(id, meta.tsc, meta.text);
+                self.composer.meta(meta);
+            }
+            Kind::Point => {
+                self.points.set(id, meta.text);
+                self.composer.meta(meta);
+            }
+            Kind::Image | Kind::Mark | Kind::Setting | Kind::PointValues => self.composer.meta(meta),
+            // A sample and a hit are items of their own, so no meta record has these kinds.
+            Kind::Sample | Kind::SnapshotSample | Kind::Event => {}
+        }
+    }
 }

@@ -3,7 +3,8 @@
 //! In: a session whose rounds are over. Out: all that the kernel had recorded by then is in the file. Runs in: user
 //! process. It reads up to the position that the kernel had at the end, so it ends although the kernel goes on.
 
-use super::{KEPT_TRIES, LAST_ROUNDS, SLEEP, Session};
+use super::wait::SLEEP;
+use super::{KEPT_TRIES, LAST_ROUNDS, Session};
 use crate::ctl::Ctl;
 use crate::error::Error;
 use crate::pace::Pace;
@@ -53,7 +54,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
             let _ = self.system.sleep(SLEEP);
             self.round()?;
         }
-        self.has_missed_meta = true;
+        self.digest.has_missed_meta = true;
         Ok(false)
     }
 
@@ -95,7 +96,6 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
             self.read_up_to_now()?;
         }
         self.account()?;
-        self.pump_live(true);
         stopped
     }
 
@@ -116,8 +116,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
             }
             let before = self.totals;
             let found_nothing = self.round()?.brought == 0;
-            let will_have_more =
-                !target.is_empty() && !self.source.is_finite() && self.source.access() != Access::Counters;
+            let will_have_more = !target.is_empty() && self.source.access() != Access::Counters;
             if found_nothing && !will_have_more {
                 break;
             }
@@ -131,7 +130,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
                 now.corrupt > before.corrupt && (now.samples, now.events) == (before.samples, before.events);
             rounds += usize::from(found_nothing || is_damage || target.is_empty());
         }
-        self.has_missed_meta |= target.get(&Stream::Meta).is_some_and(|end| !self.has_read(Stream::Meta, *end));
+        self.digest.has_missed_meta |= target.get(&Stream::Meta).is_some_and(|end| !self.has_read(Stream::Meta, *end));
         Ok(())
     }
 }

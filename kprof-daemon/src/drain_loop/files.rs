@@ -1,4 +1,4 @@
-//! What a session does with its files: it begins, continues, rotates and reopens them, and feeds the live stream.
+//! What a session does with its files: it begins, continues, rotates and reopens them.
 //!
 //! In: what the composer holds. Out: bytes on the disk. Runs in: user process. A file is only closed after everything
 //! in it has been acknowledged. The next file begins with the header and the task names known so far.
@@ -51,22 +51,25 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
     /// Continues a file that was opened: if its last boot is this boot, records that it already has are skipped;
     /// otherwise a new header is written.
     pub(super) fn go_on_from(&mut self, resumed: Resumed) -> Result<(), Error> {
-        let begins = resumed.begins.iter().map(|(stream, (from, _))| (*stream, *from));
-        if self.ctl.rename_repeated_boot(resumed.boot.as_deref(), begins, &resumed.ends) {
-            self.system.say(format_args!(
-                "{}: the boot id {} is already in the file, but what was read of that boot is not of this one; this is \
-                 boot {} there. The kernel should set a different `Config::boot` at each boot",
-                self.options.output.display(),
-                self.ctl.kernels_boot(),
-                self.ctl.boot(),
-            ));
-        }
         if self.ctl.boot().is_empty() || resumed.boot.as_deref() != Some(self.ctl.boot()) {
-            self.composer.header(&self.ctl);
+            self.digest.composer.header(&self.ctl);
             return self.write();
         }
+        for (stream, end) in &resumed.ends {
+            if self.ctl.position_in(*stream).is_some_and(|newest| newest < *end) {
+                let what = format_args!("the file goes to position {end}, the kernel not so far");
+                return Err(self.other_boot(*stream, what));
+            }
+        }
+        for (stream, (from, _)) in &resumed.begins {
+            // A flight recorder whose file was rotated may have older records than the file.
+            if !self.ctl.overwrites() && self.ctl.position_out(*stream).is_some_and(|oldest| oldest < *from) {
+                let what = format_args!("the file begins at position {from}, the kernel earlier");
+                return Err(self.other_boot(*stream, what));
+            }
+        }
         for (id, name) in resumed.names {
-            self.names.set_escaped(id, 0, name);
+            self.digest.names.set_escaped(id, 0, name);
         }
         for (stream, end) in resumed.ends {
             self.intake.place(stream).on_disk = end;
@@ -77,9 +80,19 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
         Ok(())
     }
 
+    /// The kernel has booted again with the id of the last boot in the file. Nothing of it was written or acknowledged.
+    pub(super) fn other_boot(&self, stream: Stream, what: std::fmt::Arguments<'_>) -> Error {
+        let what = format!(
+            "its boot {} is another one than that of the kernel, which has the same id: in stream {stream}, {what}; \
+             move the file away (nothing was acknowledged), and set a different `Config::boot` at each boot",
+            self.ctl.boot()
+        );
+        Error::Malformed { path: self.options.output.clone(), what }
+    }
+
     /// Writes the composed bytes; returns when they are on the disk.
     pub(super) fn write(&mut self) -> Result<(), Error> {
-        let length = self.composer.bytes().len() as u64;
+        let length = self.digest.composer.bytes().len() as u64;
         if length == 0 {
             return Ok(());
         }
@@ -91,8 +104,8 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
             if self.file.is_regular() && is_due {
                 if self.options.keep_files == 0 {
                     self.totals.reached_max = true;
-                    (self.unwritten, self.unwritten_events) = (0, 0);
-                    self.composer.clear();
+                    (self.digest.samples, self.digest.events) = (0, 0);
+                    self.digest.composer.clear();
                     return Ok(());
                 }
                 if self.rotate()? == Appended::ReopenFirst {
@@ -100,47 +113,23 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
                     continue;
                 }
             }
-            let waiting = waiting(&self.options, &self.signals, self.began);
-            match self.file.append(self.system, self.composer.bytes(), waiting)? {
+            let waiting = waiting(&self.options, &self.signals, self.times.began);
+            match self.file.append(self.system, self.digest.composer.bytes(), waiting)? {
                 Appended::Whole => break,
                 Appended::ReopenFirst => self.reopen()?,
             }
         }
         self.totals.bytes += length;
-        self.totals.samples += std::mem::take(&mut self.unwritten);
-        self.totals.events += std::mem::take(&mut self.unwritten_events);
-        self.send_live();
-        self.composer.clear();
+        self.totals.samples += std::mem::take(&mut self.digest.samples);
+        self.totals.events += std::mem::take(&mut self.digest.events);
+        self.digest.composer.clear();
         Ok(())
-    }
-
-    /// Queues the round's bytes for the live stream. A device that has just been opened gets the header and the task
-    /// names first.
-    fn send_live(&mut self) {
-        let Some(mut live) = self.live.take() else { return };
-        if live.connect(self.system) {
-            live.queue(&self.beginning());
-        }
-        live.queue(self.composer.bytes());
-        self.live = Some(live);
-    }
-
-    /// Writes to the live stream's device as much as it accepts.
-    pub(super) fn pump_live(&mut self, is_the_end: bool) {
-        if let Some(live) = &mut self.live {
-            if is_the_end {
-                live.finish(self.system);
-            } else {
-                live.pump(self.system);
-            }
-            (self.totals.live, self.totals.live_dropped) = live.counts();
-        }
     }
 
     /// Writes the present account of every CPU.
     pub(super) fn account(&mut self) -> Result<(), Error> {
         self.source.observe(self.system, &mut self.ctl)?;
-        self.composer.accounts(&self.ctl);
+        self.digest.composer.accounts(&self.ctl);
         // Only the account may exceed the maximum length, because without it a reader cannot check whether the file is
         // complete.
         let max = self.options.max_bytes.take();
@@ -152,7 +141,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
     /// Renames `FILE` to `FILE.1` and begins a new file. Everything in the old file has been acknowledged.
     fn rotate(&mut self) -> Result<Appended, Error> {
         let begins_with = self.beginning();
-        let waiting = waiting(&self.options, &self.signals, self.began);
+        let waiting = waiting(&self.options, &self.signals, self.times.began);
         self.file.rotate(self.system, self.options.keep_files, &begins_with, waiting)
     }
 
@@ -168,7 +157,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
     fn write_beginning(&mut self) -> Result<(), Error> {
         let begins_with = self.beginning();
         loop {
-            let waiting = waiting(&self.options, &self.signals, self.began);
+            let waiting = waiting(&self.options, &self.signals, self.times.began);
             if self.file.append(self.system, &begins_with, waiting)? == Appended::Whole
                 || self.open_by_name()? == Opened::HasBeginning
             {
@@ -192,6 +181,6 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
     /// The header and the task names known so far, in the form of the file.
     fn beginning(&mut self) -> Vec<u8> {
         let position = self.intake.place(Stream::Meta).acknowledged;
-        self.composer.beginning(&self.ctl, &self.names, position)
+        self.digest.composer.beginning(&self.ctl, &self.digest.names, position)
     }
 }

@@ -71,8 +71,6 @@ pub(super) struct Taken {
 pub(super) struct Intake {
     pub buffer: Vec<u8>,
     pub places: BTreeMap<Stream, Place>,
-    /// Whether event streams are read too.
-    reads_events: bool,
     first_cpu: usize,
     read_bytes: usize,
     /// The upper limit of `read_bytes`.
@@ -86,14 +84,14 @@ pub(super) struct Intake {
 impl Intake {
     /// A reader whose rounds are several times smaller than a file of this length, because a file can only end between
     /// two rounds.
-    pub fn new(max_file_bytes: Option<u64>, reads_events: bool) -> Self {
+    pub fn new(max_file_bytes: Option<u64>) -> Self {
         let round_bytes = max_file_bytes.map_or(ROUND_BYTES, |max| ROUND_BYTES.min((max / 8) as usize));
         // A record of the maximum length must fit.
         let max_read_bytes = round_bytes.clamp(MAX_WORDS * 8, READ_BYTES);
         let buffer = vec![0; round_bytes + 2 * max_read_bytes];
         let places = BTreeMap::new();
         let read_bytes = max_read_bytes;
-        Self { buffer, places, reads_events, first_cpu: 0, read_bytes, max_read_bytes, round_bytes, is_more: false }
+        Self { buffer, places, first_cpu: 0, read_bytes, max_read_bytes, round_bytes, is_more: false }
     }
 
     /// How far this stream has been read.
@@ -103,7 +101,7 @@ impl Intake {
 
     /// The streams of the CPUs.
     pub fn streams(&self, ctl: &Ctl) -> Vec<Stream> {
-        let events = ctl.event_cpus().filter(|_| self.reads_events).map(Stream::Event);
+        let events = ctl.event_cpus().map(Stream::Event);
         ctl.cpus().map(|(cpu, _)| Stream::Cpu(cpu)).chain(events).collect()
     }
 

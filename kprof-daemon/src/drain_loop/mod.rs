@@ -1,9 +1,9 @@
 //! The round over the CPUs: wait, read all streams, write, sync, acknowledge.
 //!
 //! ```text
-//!  wait ─► read CPUs ─► read ctl ─► read meta ─► (rotate) ─► one write ─► fsync ─► one ack ─► (live stream) ─┐
-//!   ▲                                                                                                       │
-//!   └───────────────────────────────────────────────────────────────────────────────────────────────────────┘
+//!  wait ─► read CPUs ─► read ctl ─► read meta ─► (rotate) ─► one write ─► fsync ─► one ack ─┐
+//!   ▲                                                                                       │
+//!   └───────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! In: a [`Source`]. Out: the sample file. Runs in: user process, one thread. Meta is read after the CPUs, so that
@@ -15,38 +15,32 @@ mod digest;
 mod end;
 mod files;
 mod intake;
+mod pieces;
+mod wait;
 
 use crate::by_point::ByPoint;
 use crate::by_task::ByTask;
 use crate::ctl::Ctl;
 use crate::error::Error;
 use crate::names::Names;
-use crate::pace::Pace;
 use crate::signals::Signals;
-use crate::source::{Access, Source, Stream, Waited};
+use crate::source::{Access, Source, Stream};
 use crate::system::System;
 use crate::write::append::OnFull;
 use crate::write::compose::{Composer, Form};
-use crate::write::event_lines::PointNames;
 use crate::write::found::Maker;
-use crate::write::live::Live;
 use crate::write::sample_file::SampleFile;
+use digest::Digest;
 use files::open_file;
 use intake::Intake;
 use kprof_format::command::Command;
 use std::path::PathBuf;
 use std::time::Duration;
+use wait::Times;
 
 /// The most rounds after the stop request, for a source that does not report the position of its newest record; and the
 /// most rounds in which nothing is read although the source has reported more.
 const LAST_ROUNDS: usize = 64;
-/// The pause between two reads of a stopped kernel that cannot wake the reader.
-const REST: Duration = Duration::from_millis(50);
-/// A pause is made of sleeps of this length, because a signal does not end a sleep.
-const SLEEP: Duration = Duration::from_millis(5);
-/// The longest wait of a session of `kprof-record`. The end of the command ends a wait, unless the command ends between
-/// the check of the flags and the wait. So no wait may be long.
-const COMMAND_WAIT: Duration = Duration::from_millis(100);
 /// After this many commands at the beginning of a session there is a round. After one that is about points there is one
 /// in any case: it may write a record for each point.
 const COMMANDS_A_ROUND: usize = 32;
@@ -72,8 +66,6 @@ pub struct Options {
     pub max_bytes: Option<u64>,
     /// How many old files are kept when `max_bytes` is reached; with 0 the session ends there.
     pub keep_files: u32,
-    /// A device that gets the same data as the file, as much as it accepts.
-    pub live: Option<PathBuf>,
     /// Commands for the kernel before the first round. `stop` is given at the end if `start` is among them and sampling
     /// did not run before.
     pub commands: Vec<String>,
@@ -95,7 +87,6 @@ impl Options {
             duration: None,
             max_bytes: None,
             keep_files: 0,
-            live: None,
             commands: Vec::new(),
             last_commands: Vec::new(),
             is_recording: false,
@@ -112,8 +103,6 @@ pub struct Totals {
     pub events: u64,
     /// Bytes written.
     pub bytes: u64,
-    /// The least and the greatest TSC of the samples written.
-    pub tsc: Option<(u64, u64)>,
     /// Ranges of words that were not a record.
     pub corrupt: u64,
     /// Records of a kind that this version does not know.
@@ -122,10 +111,6 @@ pub struct Totals {
     pub again: u64,
     /// Samples from before the session, which are not in its file.
     pub older: u64,
-    /// Lines or chunks that the live stream's device has taken.
-    pub live: u64,
-    /// Lines or chunks that the live stream's device did not take.
-    pub live_dropped: u64,
     /// Whether the session ended because the file had reached its maximum length.
     pub reached_max: bool,
 }
@@ -137,25 +122,12 @@ pub struct Session<'a, S: System, Src: Source<S>> {
     options: Options,
     signals: Signals,
     file: SampleFile<S>,
-    live: Option<Live<S>>,
-    composer: Composer,
-    names: Names,
-    by_task: ByTask,
-    by_point: ByPoint,
-    /// Whether records of the meta stream are missing: overwritten before they could be copied, or damaged.
-    has_missed_meta: bool,
-    points: PointNames,
+    digest: Digest,
     intake: Intake,
     ctl: Ctl,
     totals: Totals,
-    /// Samples of this round that are not in the file yet, and events.
-    unwritten: u64,
-    unwritten_events: u64,
-    pace: Pace,
-    /// How much of its ring a CPU delivered in the last round, from 0 to 1: the largest value of all CPUs.
-    fill: f64,
+    times: Times,
     rounds: u64,
-    began: Duration,
     ran_before: bool,
 }
 
@@ -179,28 +151,17 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         let began = system.now();
         let ran_before = ctl.is_running();
         let mut session = Self {
-            composer: Composer::new(options.form, options.maker),
-            live: options.live.clone().map(|device| Live::new(device, options.form == Form::Binary)),
-            // The plain form has no events; they stay in the kernel.
-            intake: Intake::new(options.max_bytes, options.form != Form::Plain),
+            digest: Digest::new(Composer::new(options.form, options.maker)),
+            intake: Intake::new(options.max_bytes),
             system,
             source,
             options,
             signals,
             file,
-            names: Names::default(),
-            by_task: ByTask::default(),
-            by_point: ByPoint::default(),
-            has_missed_meta: false,
-            points: PointNames::default(),
             ctl,
             totals: Totals::default(),
-            unwritten: 0,
-            unwritten_events: 0,
-            pace: Pace::default(),
-            fill: 0.0,
+            times: Times::new(began),
             rounds: 0,
-            began,
             ran_before,
         };
         session.go_on_from(resumed)?;
@@ -230,13 +191,13 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         Ok(session)
     }
 
-    /// Runs rounds until a signal, the end of the source, or the end of the duration; then reads the rest and writes
-    /// the account. `each_round` is given the totals and may end the session by returning false.
+    /// Runs rounds until a signal or the end of the duration; then reads the rest and writes the account. `each_round`
+    /// is given the totals. It returns the longest wait before the next round, or `None` to end the session.
     ///
     /// # Errors
     /// The error that ended the session early. All acknowledged records are on disk. If this session had started the
     /// sampler, it is stopped; the last commands are given.
-    pub fn run(&mut self, each_round: impl FnMut(&Totals, &Ctl) -> bool) -> Result<Totals, Error> {
+    pub fn run(&mut self, each_round: impl FnMut(&Totals, &Ctl) -> Option<Duration>) -> Result<Totals, Error> {
         let ended = self.run_to_the_end(each_round);
         if ended.is_err() {
             // The first error is reported, so errors of these commands are ignored.
@@ -250,14 +211,14 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
 
     /// The events of this session, counted by task.
     pub fn by_task(&self) -> &ByTask {
-        &self.by_task
+        &self.digest.by_task
     }
 
     /// Hits of points since the session began. `None` if this session has not read all that the kernel says of them,
     /// because other programs read it.
     pub fn by_point(&self) -> Option<&ByPoint> {
-        let is_whole = self.source.access() != Access::Counters && !self.has_missed_meta;
-        is_whole.then_some(&self.by_point)
+        let is_whole = self.source.access() != Access::Counters && !self.digest.has_missed_meta;
+        is_whole.then_some(&self.digest.by_point)
     }
 
     /// The system on which the session runs, for messages about it.
@@ -270,19 +231,18 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         &self.ctl
     }
 
-    fn run_to_the_end(&mut self, mut each_round: impl FnMut(&Totals, &Ctl) -> bool) -> Result<(), Error> {
+    fn run_to_the_end(&mut self, mut each_round: impl FnMut(&Totals, &Ctl) -> Option<Duration>) -> Result<(), Error> {
         let mut was_running = self.ctl.is_running();
         loop {
             let Round { brought, is_more } = self.round()?;
-            if !each_round(&self.totals, &self.ctl) || self.is_over() || (brought == 0 && self.source.is_finite()) {
-                break;
-            }
+            let longest = each_round(&self.totals, &self.ctl);
+            let Some(longest) = longest.filter(|_| !self.is_over()) else { break };
             if was_running && !self.ctl.is_running() && brought == 0 {
                 self.account()?;
             }
             was_running = self.ctl.is_running() || (was_running && brought > 0);
             if !is_more {
-                self.wait(brought == 0)?;
+                self.wait(longest, brought == 0)?;
             }
         }
         self.finish()
@@ -302,86 +262,18 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         self.options.commands.iter().filter_map(|command| Command::parse(command.as_bytes()).ok())
     }
 
-    fn is_over(&mut self) -> bool {
-        let elapsed = self.system.now().saturating_sub(self.began);
-        let is_late = self.options.duration.is_some_and(|limit| elapsed >= limit);
-        self.signals.stop_wanted() || is_late || self.totals.reached_max
-    }
-
-    fn wait(&mut self, found_nothing: bool) -> Result<(), Error> {
-        if self.source.is_finite() {
-            return Ok(());
-        }
-        if self.source.access() == Access::Copies {
-            return self.wait_for_copies();
-        }
-        if self.ctl.overwrites() && self.ctl.is_running() {
-            // A flight recorder's rings are normally full, so the fill level says nothing. There is nothing to do until
-            // it is frozen.
-            self.pause(Pace::LONGEST);
-            return Ok(());
-        }
-        let before = self.system.now();
-        let watched = if self.live.is_some() { Pace::LONGEST_LIVE } else { Pace::LONGEST };
-        let longest = if self.options.is_recording { COMMAND_WAIT } else { watched };
-        let limit = longest.min(self.time_left());
-        let waited = self.source.wait(self.system, limit)?;
-        // A kernel whose wait returns immediately without data must not turn this into a busy loop.
-        let in_vain = found_nothing && self.system.now().saturating_sub(before) < Pace::SHORTEST;
-        if !self.ctl.is_running() {
-            // The next rate is unknown, so the pauses start short again.
-            self.pace = Pace::default();
-        }
-        if waited == Waited::CannotWait || in_vain {
-            let pause = if self.ctl.is_running() { self.pace.next(self.ctl.fill()) } else { REST };
-            self.pause(pause.min(longest));
-        }
-        Ok(())
-    }
-
-    /// The kernel wakes a waiting process when the other reader should read, which says nothing of how many records
-    /// wait to be copied. So the wait is as long as the last rounds needed for a quarter of a ring.
-    fn wait_for_copies(&mut self) -> Result<(), Error> {
-        let limit = self.pace.next(self.fill).min(COMMAND_WAIT).min(self.time_left());
-        let before = self.system.now();
-        let waited = self.source.wait(self.system, limit)?;
-        let passed = self.system.now().saturating_sub(before);
-        if waited == Waited::CannotWait || passed < Pace::SHORTEST {
-            self.pause(limit.saturating_sub(passed));
-        }
-        Ok(())
-    }
-
-    /// The time until the session ends by its duration.
-    fn time_left(&mut self) -> Duration {
-        let elapsed = self.system.now().saturating_sub(self.began);
-        // A kernel takes whole milliseconds, and a wait of 0 would return at once.
-        self.options.duration.map_or(Duration::MAX, |all| all.saturating_sub(elapsed).max(Pace::SHORTEST))
-    }
-
-    /// Sleeps, until a signal arrives or the session ends by its duration.
-    fn pause(&mut self, time: Duration) {
-        let mut left = time.min(self.time_left());
-        while !left.is_zero() && !self.signals.any() {
-            let sleep = if self.options.is_recording { left.min(SLEEP) } else { left };
-            // If a signal interrupts the sleep, the flags are only checked earlier.
-            let _ = self.system.sleep(sleep);
-            left = left.saturating_sub(sleep);
-        }
-    }
-
     fn round(&mut self) -> Result<Round, Error> {
         if self.signals.reopen_wanted() {
             self.reopen()?;
         }
         let taken = self.intake.take(self.system, &mut self.source, &mut self.ctl);
-        self.fill = taken.fill;
-        let had_all_names = self.names.forgotten() == 0;
+        self.times.fill = taken.fill;
+        let had_all_names = self.digest.names.forgotten() == 0;
         for piece in &taken.pieces {
-            self.digest(piece)?;
+            self.take(piece)?;
         }
-        self.names.end_round();
-        if had_all_names && self.names.forgotten() > 0 {
+        self.digest.names.end_round();
+        if had_all_names && self.digest.names.forgotten() > 0 {
             self.system.say(format_args!(
                 "{}: there were more than {} tasks; the names of those that had no sample for the longest time are \
                  forgotten, and a sample of such a task has the name id<hex>",
@@ -397,7 +289,6 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             return Err(error);
         }
         self.acknowledge()?;
-        self.pump_live(false);
         self.rounds += 1;
         if self.rounds.is_multiple_of(LOOK_ROUNDS) {
             self.file.check_it_is_there(self.system)?;

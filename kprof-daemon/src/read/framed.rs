@@ -73,15 +73,6 @@ impl<'a> Framed<'a> {
         self.at * 8
     }
 
-    /// Skips the remaining words, because nothing more will be read. If they are records that agree that others are
-    /// missing before them, only the missing ones are skipped.
-    pub fn give_up_rest(&mut self) -> Option<Skipped> {
-        match self.gap() {
-            Some(Gap { words, records, .. }) if records > 1 => Some(self.skip_gap(words)),
-            _ => self.skip_to(self.words.count(), Why::Length),
-        }
-    }
-
     /// The position of word `at`.
     fn expected(&self, at: usize) -> Option<u64> {
         self.position.map(|here| here + (at - self.at) as u64)

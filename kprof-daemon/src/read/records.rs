@@ -2,9 +2,9 @@
 //!
 //! In: a parser of one layout. Out: its items and positions. Runs in: user process. Never looks at a byte itself.
 
+use super::Item;
 use super::framed::Framed;
 use super::redox_raw::RawRecords;
-use super::{Item, Skipped};
 
 /// The records of one read, of either layout.
 #[derive(Debug)]
@@ -42,11 +42,6 @@ impl Records<'_> {
     /// Number of bytes that have been parsed. The rest is the beginning of a record whose end has not been read yet.
     pub fn used_bytes(&self) -> usize {
         either!(self, records => records.used_bytes())
-    }
-
-    /// Skips all remaining words, because nothing more will be read.
-    pub fn give_up_rest(&mut self) -> Option<Skipped> {
-        either!(self, records => records.give_up_rest())
     }
 }
 

@@ -43,11 +43,6 @@ impl<'a> RawRecords<'a> {
         self.at * 8
     }
 
-    /// Skips all remaining words, because nothing more will be read.
-    pub fn give_up_rest(&mut self) -> Option<Skipped> {
-        self.skip_to(self.words.count(), Why::Length)
-    }
-
     /// The length that a record at this word would have.
     fn length(&self, at: usize) -> Option<usize> {
         let length = (self.words.get(at)? ^ MAGIC) as usize;

@@ -6,7 +6,7 @@
 
 use crate::ctl::Ctl;
 use crate::drain_loop::Totals;
-use kprof_format::account::{self, FATES, OTHER, fates};
+use kprof_format::account::{self, FATES, fates};
 use kprof_format::counter::Counter;
 use std::io::{self, Write};
 use std::path::Path;
@@ -51,12 +51,13 @@ impl Account<'_> {
     /// # Errors
     /// Errors of the writer.
     pub fn write_table(&self, out: &mut impl Write) -> io::Result<()> {
-        let columns = if self.fates()[OTHER] > 0 { FATES.len() } else { OTHER };
-        let heads = FATES[..columns].iter().map(|fate| format!("{:>10}", fate.name));
+        let sums = self.fates();
+        let shown = || FATES.iter().enumerate().filter(|(at, fate)| fate.is_shown(sums[*at]));
+        let heads = shown().map(|(_, fate)| format!("{:>10}", fate.name));
         writeln!(out, "{:>5}{:>10}{}", "cpu", Counter::Sent.name(), heads.collect::<String>())?;
         for (cpu, counters) in self.0.cpus() {
             let values = fates(counters.iter());
-            let values = values[..columns].iter().map(|value| format!("{value:>10}"));
+            let values = shown().map(|(at, _)| format!("{:>10}", values[at]));
             writeln!(out, "{cpu:>5}{:>10}{}", counters.get(Counter::Sent), values.collect::<String>())?;
         }
         Ok(())

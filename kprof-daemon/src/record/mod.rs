@@ -6,7 +6,6 @@
 
 pub mod account;
 pub mod control;
-pub mod flight;
 pub mod options;
 pub mod places;
 pub mod probe;
@@ -18,10 +17,10 @@ use crate::by_point::ByPoint;
 use crate::ctl::Ctl;
 use crate::drain_loop::{Session, Totals};
 use crate::error::Error;
+use crate::pace::Pace;
 use crate::signals::Signals;
 use crate::source::Source;
 use crate::source::kprof_device::KprofDevice;
-use crate::source::told::{self, Told, WakeAt};
 use crate::system::System;
 use crate::write::sample_file::SampleFile;
 use account::Account;
@@ -31,8 +30,6 @@ use kprof_format::record::EVENT_NAMES;
 use options::{Record, What};
 use rustix::process::{Pid, Signal, kill_process};
 use stat::Intervals;
-use std::cell::Cell;
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
@@ -48,6 +45,10 @@ pub mod code {
     /// The command was not found.
     pub const NOT_FOUND: u8 = 127;
 }
+
+/// The longest wait of a session. The end of the command ends a wait, unless the command ends between the check of the
+/// flags and the wait. So no wait may be long.
+const COMMAND_WAIT: Duration = Duration::from_millis(100);
 
 /// Why `kprof-record` cannot return the exit code of a command.
 #[derive(Debug)]
@@ -88,17 +89,16 @@ impl std::fmt::Display for Failed {
 /// Opens the kernel's device files. Beside another reader a recording gets copies of the records, and so do `stat`, for
 /// the events by task, and `probe`.
 fn open_source<S: System>(system: &mut S, wanted: &Record) -> Result<KprofDevice<S>, Error> {
-    let busy = match KprofDevice::open(system, &wanted.scheme) {
-        Err(busy @ Error::Busy { .. }) => busy,
+    match KprofDevice::open(system, &wanted.scheme) {
+        Err(Error::Busy { .. }) => {}
         other => return other,
-    };
+    }
     match wanted.what {
         What::Stat(_) => match KprofDevice::open_copies(system, &wanted.scheme) {
             // One process at a time gets copies. The counters are for everybody; the table by task is left out.
             Err(Error::Busy { .. }) => KprofDevice::open_counters(system, &wanted.scheme),
             other => other,
         },
-        What::Flight => Err(busy),
         // What the kernel counts is in the meta stream.
         What::Probe(_) => KprofDevice::open_copies(system, &wanted.scheme),
         What::Record => {
@@ -135,8 +135,9 @@ pub fn record<S: System>(
     let mut progress = Progress::new(is_terminal && !wanted.quiet);
     let counting = match &wanted.what {
         What::Record => {
-            let run = run(system, wanted, signals, &WakeAt::default(), |totals, ctl, _| {
+            let run = run(system, wanted, signals, |totals, ctl, _| {
                 progress.show(talk, totals, ctl);
+                COMMAND_WAIT
             });
             progress.clear(talk);
             let run = run?;
@@ -146,26 +147,26 @@ pub fn record<S: System>(
             let _ = account.write_account(talk, &run.totals, &wanted.options.output, run.elapsed, wanted.quiet);
             return Ok(run.code);
         }
-        What::Flight => return Ok(flight::flight(system, wanted, signals, talk).map(|()| 0)?),
         What::Probe(probing) => return probe::probe(system, wanted, probing, signals, talk),
         What::Stat(counting) => counting,
     };
     if let Some(length) = counting.interval {
         let mut intervals = Intervals::new(length, counting.separator.clone());
-        let (wake_at, began) = (WakeAt::new(Cell::new(Instant::now().checked_add(length))), Instant::now());
-        let run = run(system, wanted, signals, &wake_at, |_, ctl, elapsed| {
+        let run = run(system, wanted, signals, |_, ctl, elapsed| {
             if elapsed >= intervals.next {
                 let _ = intervals.write(talk, ctl, elapsed);
-                wake_at.set(began.checked_add(intervals.next));
             }
+            // The kernel takes whole milliseconds, and a wait of 0 would return at once.
+            COMMAND_WAIT.min(intervals.next.saturating_sub(elapsed).max(Pace::SHORTEST))
         })?;
         let _ = intervals.write(talk, &run.ctl, run.elapsed);
         return Ok(run.code);
     }
     let mut runs = Vec::new();
     for _ in 0..counting.repeat.unwrap_or(1) {
-        let run = run(system, wanted, signals, &WakeAt::default(), |totals, ctl, _| {
+        let run = run(system, wanted, signals, |totals, ctl, _| {
             progress.show(talk, totals, ctl);
+            COMMAND_WAIT
         });
         progress.clear(talk);
         let run = run?;
@@ -216,25 +217,18 @@ pub struct Run {
     pub points: Option<ByPoint>,
 }
 
-/// Runs the command once, in a session of its own. `each_round` also gets the time since the beginning.
+/// Runs the command once, in a session of its own. `each_round` also gets the time since the beginning, and returns the
+/// longest wait before the next round.
 fn run<S: System>(
     system: &mut S,
     wanted: &Record,
     signals: &Signals,
-    wake_at: &WakeAt,
-    mut each_round: impl FnMut(&Totals, &Ctl, Duration),
+    mut each_round: impl FnMut(&Totals, &Ctl, Duration) -> Duration,
 ) -> Result<Run, Failed> {
-    let say = |system: &mut S, what: std::fmt::Arguments<'_>| {
-        if wanted.verbose {
-            system.say(format_args!("kprof-record: {what}"));
-        }
-    };
     let source = open_source(system, wanted)?;
-    let before = if wanted.verbose { settings(system, wanted)? } else { Vec::new() };
     if wanted.what.writes_a_file() {
         SampleFile::keep_older(system, &wanted.options.output)?;
     }
-    let source = Told::new(system, source, "kprof-record", wanted.verbose, wake_at.clone());
     let mut session = Session::open(system, source, wanted.options.clone(), signals.clone())?;
     signals.forget_child();
     let began = Instant::now();
@@ -244,20 +238,18 @@ fn run<S: System>(
             Ok(started) => child = Some(started),
             Err(error) => {
                 signals.stop();
-                session.run(|_, _| false)?;
+                session.run(|_, _| None)?;
                 return Err(Failed::Command(program.clone(), error));
             }
         }
     }
     // What is read after the end of the command is not part of its time.
     let mut elapsed = None;
-    let mut rounds = 0_u64;
     let ended = session.run(|totals, ctl| {
-        rounds += 1;
-        each_round(totals, ctl, began.elapsed());
+        let longest = each_round(totals, ctl, began.elapsed());
         let goes_on = child.as_mut().is_none_or(is_running);
         elapsed = (!goes_on).then(|| began.elapsed());
-        goes_on
+        goes_on.then_some(longest)
     });
     // Also after an error of the session: this process does not end before its command. A signal that ends the
     // recording ends the command too, as with perf.
@@ -272,23 +264,7 @@ fn run<S: System>(
     let elapsed = elapsed.unwrap_or_else(|| began.elapsed());
     let code = status.map_or(0, |status| status.map_or(code::FAILED, exit_code));
     let (ctl, tasks, points) = (session.ctl().clone(), session.by_task().table(), session.by_point().cloned());
-    // Closing the source ends the lease, so the kernel now restores what was set.
-    drop(session);
-    say(system, format_args!("{rounds} rounds, {} samples, {} bytes written", totals.samples, totals.bytes));
-    for ((fact, before), (_, now)) in before.iter().zip(if wanted.verbose { settings(system, wanted)? } else { vec![] })
-    {
-        let is_as_before = if *before == now { "as before" } else { "changed meanwhile" };
-        say(system, format_args!("{fact} is {now}, {is_as_before}"));
-    }
     Ok(Run { code, elapsed, totals, ctl, tasks, points })
-}
-
-/// The present values, from ctl, of the settings that the command line changes.
-fn settings<S: System>(system: &mut S, wanted: &Record) -> Result<Vec<(Fact, String)>, Error> {
-    let mut ctl = Ctl::default();
-    KprofDevice::open_counters(system, &wanted.scheme)?.observe(system, &mut ctl)?;
-    let facts: BTreeSet<Fact> = wanted.options.commands.iter().filter_map(|command| told::setting(command)).collect();
-    Ok(facts.into_iter().map(|fact| (fact, ctl.fact(fact).unwrap_or("-").to_owned())).collect())
 }
 
 fn is_running(child: &mut Child) -> bool {

@@ -8,7 +8,7 @@ use super::probe::Probing;
 use super::probe_options::Probe;
 use crate::drain_loop::Options;
 use crate::error::Error;
-use crate::options::{Manual, Output, Place, SampleFile, WIDTH, duration, parsed};
+use crate::options::{Manual, Place, SampleFile, WIDTH, duration, parsed};
 use crate::write::found::Maker;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, value_parser};
@@ -65,9 +65,6 @@ enum Verb {
     /// Counts and shares of time instead of samples; works while another program reads the samples
     #[command(args_override_self = true, after_help = STAT_NOTES)]
     Stat(Box<Stat>),
-    /// Writes what the rings of a flight recorder (mode overwrite) hold; it is frozen meanwhile
-    #[command(args_override_self = true)]
-    Flight(Flight),
     /// Counts and times the calls of functions of the kernel, by probes on a running kernel (x86_64)
     #[command(args_override_self = true, after_help = super::probe_options::NOTES)]
     Probe(Box<Probe>),
@@ -146,14 +143,6 @@ struct Stat {
     sampling: Sampling,
 }
 
-#[derive(Args, Debug)]
-struct Flight {
-    #[command(flatten)]
-    output: Output,
-    #[command(flatten)]
-    place: Place,
-}
-
 /// How counts are printed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counting {
@@ -174,8 +163,6 @@ pub enum What {
     Record,
     /// Counts and shares are printed and the samples are discarded.
     Stat(Counting),
-    /// What a flight recorder holds is written to a file.
-    Flight,
     /// Calls of functions are counted by probes, and a table of them is printed.
     Probe(Probing),
 }
@@ -200,8 +187,6 @@ pub struct Record {
     pub command: Vec<OsString>,
     /// Whether only errors are printed.
     pub quiet: bool,
-    /// Whether every step is printed.
-    pub verbose: bool,
 }
 
 /// What the command line asks for.
@@ -251,11 +236,6 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted, Er
             cli.file.options(Maker::Record),
         ),
         Some(Verb::Stat(stat)) => stat.session(),
-        Some(Verb::Flight(Flight { output, place })) => {
-            let Place { scheme, quiet, verbose } = place;
-            let (options, command) = (output.options(Maker::Record), Vec::new());
-            Ok(Wanted::Session(Box::new(Record { what: What::Flight, options, scheme, command, quiet, verbose })))
-        }
         Some(Verb::Probe(probe)) => probe.wanted(),
         Some(Verb::List(place)) => Ok(Wanted::Control(Control::List, place.scheme)),
         Some(Verb::Status(place)) => Ok(Wanted::Control(Control::Status, place.scheme)),
@@ -306,8 +286,8 @@ impl Sampling {
             vec![Command::Start.to_string()],
         ];
         let options = Options { is_recording: true, commands: commands.concat(), ..options };
-        let Place { scheme, quiet, verbose } = self.place;
-        Ok(Wanted::Session(Box::new(Record { what, options, scheme, command: self.command, quiet, verbose })))
+        let Place { scheme, quiet } = self.place;
+        Ok(Wanted::Session(Box::new(Record { what, options, scheme, command: self.command, quiet })))
     }
 }
 

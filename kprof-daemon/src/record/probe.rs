@@ -8,7 +8,7 @@
 use super::account::Account;
 use super::options::Record;
 use super::places::{Function, Places};
-use super::{Failed, Run, run};
+use super::{COMMAND_WAIT, Failed, Run, run};
 use crate::by_point::PointSum;
 use crate::ctl::Ctl;
 use crate::drain_loop::{Options, Totals};
@@ -16,7 +16,6 @@ use crate::error::Error;
 use crate::signals::Signals;
 use crate::source::Source;
 use crate::source::kprof_device::KprofDevice;
-use crate::source::told::WakeAt;
 use crate::system::System;
 use kprof_format::command::{Command, Removed, Verb};
 use kprof_format::point::PointState;
@@ -69,7 +68,7 @@ pub fn probe<S: System>(
     let commands = std::iter::once(Command::Lease.to_string()).chain(recording).chain(probes).collect();
     let last_commands = vec![Command::Unprobe(Removed::OfLease).to_string()];
     let options = Options { commands, last_commands, ..wanted.options.clone() };
-    let run = run(system, &Record { options, ..wanted.clone() }, signals, &WakeAt::default(), |_, _, _| {})?;
+    let run = run(system, &Record { options, ..wanted.clone() }, signals, |_, _, _| COMMAND_WAIT)?;
     // If the terminal is gone, the command has run nevertheless.
     let _ = write(talk, &chosen, slide, &run).and_then(|()| write_before(talk, &before));
     if probing.is_recording {

@@ -70,7 +70,7 @@ impl Probe {
     /// # Errors
     /// [`Error::Usage`] if there are too many conditions.
     pub(super) fn wanted(self) -> Result<Wanted, Error> {
-        let Place { scheme, quiet, verbose } = self.place;
+        let Place { scheme, quiet } = self.place;
         if self.list {
             return Ok(Wanted::Probes { places: self.places, force: self.force, scheme });
         }
@@ -90,7 +90,7 @@ impl Probe {
         let (duration, maker) = (self.duration, Maker::Record);
         let options = Options { maker, duration, is_recording: true, ..Options::new(output) };
         let what = What::Probe(probing);
-        Ok(Wanted::Session(Box::new(Record { what, options, scheme, command: self.command, quiet, verbose })))
+        Ok(Wanted::Session(Box::new(Record { what, options, scheme, command: self.command, quiet })))
     }
 }
 

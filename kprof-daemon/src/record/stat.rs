@@ -8,7 +8,7 @@ use super::account::Account;
 use super::options::Counting;
 use super::stat_points::PointRows;
 use crate::ctl::Ctl;
-use kprof_format::account::{self, FATES, OTHER};
+use kprof_format::account::{self, FATES};
 use kprof_format::counter::Counter;
 use kprof_format::fact::Fact;
 use kprof_format::record::EVENT_NAMES;
@@ -147,9 +147,9 @@ impl Means {
         let sent = self.rows[TICKS];
         writeln!(out, "{:>14.0}  ticks{}\n", sent.value, self.spread(sent))?;
         let mut rest = sent.value;
-        for (at, (mean, fate)) in self.rows[TICKS + 1..].iter().zip(FATES).enumerate() {
+        for (mean, fate) in self.rows[TICKS + 1..].iter().zip(FATES) {
             rest -= mean.value;
-            if at != OTHER || mean.value > 0.0 {
+            if fate.is_shown(mean.value.ceil() as u64) {
                 writeln!(out, "{:>12.1} %  {}{}", self.percent(mean.value), fate.words, self.spread(*mean))?;
             }
         }

@@ -1,6 +1,6 @@
 //! Where records come from: one trait, a file for each kind of source.
 //!
-//! In: a kernel, or a recording of one. Out: the bytes of its streams, and its state and counters. Runs in: user
+//! In: a kernel. Out: the bytes of its streams, and its state and counters. Runs in: user
 //! process. A source gives bytes as they are; [`crate::read`] parses them. The kernel frees no record before
 //! [`Source::acknowledge`].
 
@@ -12,9 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub mod kprof_device;
-pub mod recorded;
 pub mod redox_device;
-pub mod told;
 
 /// The layout of the words in the sample streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,10 +91,5 @@ pub trait Source<S: System> {
     /// How the streams can be read.
     fn access(&self) -> Access {
         Access::Reader
-    }
-
-    /// Whether the source has an end: after all its streams have been read, nothing more will come.
-    fn is_finite(&self) -> bool {
-        false
     }
 }

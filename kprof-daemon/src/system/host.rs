@@ -39,7 +39,6 @@ impl System for Host {
             Open::ReadWrite => options.read(true).write(true),
             Open::SampleFile => options.read(true).write(true).create(true).mode(0o600),
             Open::NextFile => options.read(true).write(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW),
-            Open::StreamDevice => options.write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY),
         };
         options.open(path)
     }

@@ -26,8 +26,6 @@ pub enum Open {
     SampleFile,
     /// As `SampleFile`, but a symbolic link is not followed. It is for a name that the daemon has chosen itself.
     NextFile,
-    /// Write to a device that may be slow: a write never waits.
-    StreamDevice,
 }
 
 /// The system calls that the daemon uses.

@@ -7,7 +7,7 @@ use super::body::Body;
 use super::event_lines::{self, PointNames};
 use super::found::Maker;
 use super::lines::{self, Batch};
-use super::sample_line::{self, Prefix, SampleLines};
+use super::sample_line::{Prefix, SampleLines};
 use crate::ctl::{Counters, Ctl};
 use crate::names::Names;
 use crate::read::framed::plain::{Head, Run};
@@ -25,8 +25,6 @@ pub enum Form {
     /// Lines.
     #[default]
     Text,
-    /// Lines without markers, as Redox's tools expect them.
-    Plain,
     /// Chunks, for high rates: `kprof_format::chunk`.
     Binary,
 }
@@ -144,10 +142,7 @@ impl Composer {
             self.body.advance(length);
         } else {
             set_prefix(&mut self.prefix, names, cpu, (sample.task, sample.tsc), make_name);
-            match self.form {
-                Form::Plain => sample_line::plain(&mut self.body, &self.prefix, *sample),
-                _ => self.sample_lines.put(&mut self.body, &self.prefix, sample),
-            }
+            self.sample_lines.put(&mut self.body, &self.prefix, sample);
         }
         self.count(1, (sample.tick, sample.tick));
         self.open.is_snapshot |= sample.is_snapshot;
@@ -163,9 +158,6 @@ impl Composer {
         mut make_name: impl FnMut(u64) -> Option<Vec<u8>>,
     ) -> Option<Run<'a>> {
         let Self { form, body, samples, sample_lines, prefix, .. } = self;
-        let mut new_prefix = |prefix: &mut Prefix, head: Head<'_>| {
-            set_prefix(prefix, names, cpu, (head.task(), head.tsc()), || make_name(head.task()));
-        };
         let run = match form {
             Form::Binary => records.each_plain(|plain| {
                 let (times, first) = parts(plain.head);
@@ -177,17 +169,10 @@ impl Composer {
             }),
             Form::Text => records.each_plain(|plain| {
                 if !prefix.is_of(plain.head.task(), plain.head.tsc()) {
-                    new_prefix(prefix, plain.head);
+                    let (task, tsc) = (plain.head.task(), plain.head.tsc());
+                    set_prefix(prefix, names, cpu, (task, tsc), || make_name(task));
                 }
                 sample_lines.put_plain(body, prefix, plain)
-            }),
-            Form::Plain => records.each_plain(|plain| {
-                if may_hide_record(plain.callers) {
-                    return false;
-                }
-                new_prefix(prefix, plain.head);
-                sample_line::plain(body, prefix, plain.sample());
-                true
             }),
         }?;
         self.count(run.samples, (run.first.tick(), run.last.tick()));
@@ -204,7 +189,7 @@ impl Composer {
         self.open.samples += samples;
     }
 
-    /// Adds a recorded hit to the open batch. `task` is the escaped name of its task. Never in the plain form.
+    /// Adds a recorded hit to the open batch. `task` is the escaped name of its task.
     pub fn event(&mut self, points: &PointNames, cpu: u32, record: &EventRecord<'_>, task: &[u8]) {
         self.open.samples += 1;
         self.body.append(|out| event_lines::put(out, points, cpu, record, task));
@@ -336,13 +321,6 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_that_needs_a_closer_look_has_the_form_of_its_file() {
-        let marker = Marker::Candidate.encode();
-        assert!(batch(Form::Text).contains(&format!("\nid6 7 5 1 {marker:x} 2 3\nid6 7 5 1 ")));
-        assert!(batch(Form::Plain).contains("\nid6 7 5 1 3\nid6 7 5 1 3\n#"), "without the candidate");
-    }
-
-    #[test]
     fn a_sample_whose_damaged_length_reaches_over_the_next_one_needs_a_closer_look_in_every_form() {
         let sample = |position, words| {
             let header = SampleHeader { position, tsc: 5, task: 6, address: 0xf00, ..SampleHeader::default() };
@@ -353,7 +331,7 @@ mod tests {
         let one = SampleHeader::WORDS as u16 + 1;
         // Its length leads to the third record.
         let words = [sample(0, 2 * one), sample(u64::from(one), one), sample(2 * u64::from(one), one)].concat();
-        for form in [Form::Text, Form::Plain, Form::Binary] {
+        for form in [Form::Text, Form::Binary] {
             let (mut composer, mut names) = (Composer::new(form, Maker::Profiled), Names::default());
             composer.begin(0);
             let mut records = Framed::new(words.as_flattened(), Some(0));
@@ -367,7 +345,7 @@ mod tests {
 
     #[test]
     fn a_batch_with_one_sample_of_a_running_flight_recorder_says_so() {
-        assert!([Form::Text, Form::Plain, Form::Binary].into_iter().all(|form| batch(form).contains(" snapshot=1")));
+        assert!([Form::Text, Form::Binary].into_iter().all(|form| batch(form).contains(" snapshot=1")));
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub fn header(out: &mut Vec<u8>, ctl: &Ctl, maker: Maker) {
     if maker == Maker::Record {
         put!(out, "{}\n", line::RECORDING_LINE);
     }
-    let facts = Fact::HEADER.into_iter().filter_map(|fact| Some((fact, ctl.header_fact(fact)?)));
+    let facts = Fact::HEADER.into_iter().filter_map(|fact| Some((fact, ctl.fact(fact)?)));
     let anchors = ctl.facts(Fact::Anchor).map(|value| (Fact::Anchor, value));
     for (fact, value) in facts.chain(anchors) {
         put!(out, "{}\n", line::Header { fact, value });

@@ -4,13 +4,12 @@
 //! then acknowledge to the kernel (by [`crate::drain_loop`]).
 
 pub mod append;
-pub mod body;
+mod body;
 pub mod compose;
 pub mod damaged;
 pub mod event_lines;
 pub mod found;
 pub mod lines;
-pub mod live;
 pub mod resume;
 pub mod rotate;
 pub mod sample_file;

@@ -11,10 +11,9 @@
 //! that are reused are allocated.
 
 use super::body::Body;
+use crate::read::Sample;
 use crate::read::framed::may_hide_record;
 use crate::read::framed::plain::{Head, Plain};
-use crate::read::{Sample, Stack};
-use kprof_format::marker::Marker;
 use kprof_format::samples::{hash, is_same};
 use kprof_format::text::{Hex, eight_digits};
 
@@ -271,30 +270,11 @@ fn put_word(out: &mut Body, word: u64) {
     out.advance(length);
 }
 
-/// Writes one sample as Redox's tools expect it.
-pub fn plain(out: &mut Body, prefix: &Prefix, sample: Sample<'_>) {
-    put_beginning(out, prefix, sample.tsc);
-    without_markers(sample.stack).for_each(|word| put_word(out, word));
-    out.extend(b"\n");
-}
-
-/// A stack as Redox's tools expect it: without markers, and without candidates, because those tools cannot decide about
-/// them.
-pub fn without_markers(stack: Stack<'_>) -> impl Iterator<Item = u64> {
-    let mut is_candidate = false;
-    stack.iter().filter(move |word| {
-        let marker = Marker::decode(*word);
-        let is_kept = marker.is_none() && !is_candidate;
-        is_candidate = marker == Some(Marker::Candidate);
-        is_kept
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::Words;
     use crate::read::framed::Framed;
+    use crate::read::{Stack, Words};
     use kprof_format::record::{Kind, SampleHeader};
 
     fn line(sample: &Sample<'_>) -> String {
@@ -381,13 +361,5 @@ mod tests {
         }
         prefix.set((7, b"sh", false), 1, 0);
         assert_eq!(is_of(&prefix), [false; 4], "the task has another name at another time");
-    }
-
-    #[test]
-    fn without_markers_no_candidate_is_left_either() {
-        let callers =
-            [Marker::Facts(Default::default()).encode(), 2, Marker::Candidate.encode(), 3, 4].map(u64::to_le_bytes);
-        let stack = Stack { first: 1, callers: Words::new(callers.as_flattened()) };
-        assert_eq!(without_markers(stack).collect::<Vec<_>>(), [1, 2, 4]);
     }
 }

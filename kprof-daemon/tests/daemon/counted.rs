@@ -7,12 +7,11 @@ use crate::support;
 
 use kprof_daemon::drain_loop::{Options, Session, Totals};
 use kprof_daemon::error::Error;
+use kprof_daemon::pace::Pace;
 use kprof_daemon::signals::Signals;
 use kprof_daemon::source::Stream;
 use kprof_daemon::source::kprof_device::KprofDevice;
-use kprof_daemon::source::recorded::Recorded;
-use kprof_daemon::system::host::Host;
-use kprof_format::record::{Header, Kind, RawHeader, SampleHeader};
+use kprof_format::record::{Header, Kind};
 use std::cell::Cell;
 use std::path::Path;
 use std::rc::Rc;
@@ -39,7 +38,7 @@ fn run(
             stopper.stop();
         }
     });
-    session.run(|_, _| true)
+    session.run(|_, _| Some(Pace::LONGEST))
 }
 
 fn system() -> Simulated {
@@ -192,9 +191,7 @@ fn a_first_word_that_is_damaged_costs_its_record_and_is_no_newer_kernel() {
             let file = String::from_utf8(system.file(OUTPUT)).unwrap();
             assert_eq!(file.matches("# corrupt cpu=1 ").count(), 1, "{place}: {file}");
             assert!(file.contains(&format!(" reason={reason}\n")), "{place}: {file}");
-            let times = reading(&system).samples.into_iter().map(|((_, tsc), ..)| tsc);
-            let (first, last) = (times.clone().min().unwrap(), times.max().unwrap());
-            assert_eq!(totals.tsc, Some((first, last)), "{place}");
+            assert_eq!(reading(&system).samples.len() as u64, totals.samples, "{place}");
         }
     }
     // An older version alone, before any sample, is damage; a newer one alone is a newer kernel.
@@ -203,29 +200,5 @@ fn a_first_word_that_is_damaged_costs_its_record_and_is_no_newer_kernel() {
         system.0.borrow_mut().kernel.version = Some(version);
         let ended = run(&system, options(), Kernel::tick, |_| {});
         assert_eq!(ended.is_err(), is_newer, "version {version}: {ended:?}");
-    }
-}
-
-#[test]
-fn a_recording_that_ends_inside_a_record_is_read_to_its_end_and_the_rest_is_told() {
-    let framed = |at: u64| -> Vec<u64> {
-        let header = SampleHeader { position: at, tsc: 1000 + at, task: 1, address: 2, ..SampleHeader::default() };
-        header.record(Kind::Sample, &[5; 9 - SampleHeader::WORDS]).collect()
-    };
-    let raw = |at: u64| RawHeader { address: 2, tsc: 1000 + at, task: 1 }.record(&[3, 4, 5, 6, 7]).collect();
-    let layouts: [&dyn Fn(u64) -> Vec<u64>; 2] = [&framed, &raw];
-    for (layout, make) in layouts.into_iter().enumerate() {
-        let folder = tempfile::tempdir().unwrap();
-        // More than one read, and no read ends with a record.
-        let words = (0..20_001).flat_map(|record| make(9 * record)).flat_map(u64::to_le_bytes);
-        let bytes: Vec<u8> = words.take(8 * (9 * 20_000 + 4)).collect();
-        std::fs::write(folder.path().join("profiling-1.bin"), bytes).unwrap();
-        let (mut host, output) = (Host::default(), folder.path().join("out.txt"));
-        let source = Recorded::open(&mut host, folder.path()).unwrap();
-        let mut session = Session::open(&mut host, source, Options::new(&output), Signals::default()).unwrap();
-        let totals = session.run(|_, _| true).unwrap();
-        assert_eq!((totals.samples, totals.corrupt), (20_000, 1), "layout {layout}");
-        let file = std::fs::read_to_string(&output).unwrap();
-        assert!(file.contains("# corrupt cpu=1 from=180000 words=4 reason=length\n"), "layout {layout}");
     }
 }

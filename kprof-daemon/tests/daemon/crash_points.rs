@@ -108,7 +108,7 @@ fn stop_everywhere(plan: &Options, kinds: &[&str]) {
     }
     let stale = stale(plan);
     let crashes: &[Crash] = match plan.form {
-        Form::Text | Form::Plain => &Crash::ALL,
+        Form::Text => &Crash::ALL,
         // Holes in the binary form are another matter: a whole chunk may need names from a lost one.
         Form::Binary => &[Crash::KeepsAll, Crash::ForgetsUnsynced, Crash::KeepsSome],
     };

@@ -137,58 +137,26 @@ fn a_boot_with_a_repeated_id_that_has_recorded_more_is_told_apart_by_its_first_s
 }
 
 #[test]
-fn a_boot_with_a_repeated_id_that_has_recorded_more_is_told_apart_by_its_oldest_record() {
-    let signals = Signals::default();
-    signals.stop();
-    let system = ticking(booted(30), 20, &signals);
-    session(&system, Options { output: "/root/earlier.txt".into(), ..options() }, &signals).unwrap();
-    {
-        let kernel = &mut system.0.borrow_mut().kernel;
-        kernel.ledger.clear();
-        // As for each claim, the kernel repeats the names.
-        kernel.names.clone().into_iter().for_each(|(id, name)| kernel.name(id, name));
-        (0..20).for_each(|_| kernel.tick());
-    }
-    session(&system, options(), &signals).unwrap();
-    let mut ledger = system.0.borrow().kernel.ledger.clone();
-    system.0.borrow_mut().kernel = booted(200);
-    session(&system, options(), &signals).unwrap();
-    ledger.append(&mut system.0.borrow().kernel.ledger.clone());
-    system.0.borrow_mut().kernel.ledger = ledger;
-    exactly_once(&system, &reading(&system)).unwrap();
-}
-
-#[test]
-fn a_boot_id_that_repeats_hides_no_sample() {
-    let signals = Signals::default();
-    let system = ticking(kernel(), 40, &signals);
-    session(&system, options(), &signals).unwrap();
-    let mut ledger = system.0.borrow().kernel.ledger.clone();
-    for (boot, pauses) in [("5f0c~2", 10), ("5f0c~3", 5)] {
-        // The next boot has the same id, and fewer records so far than the file has of the boot before.
-        let mut rebooted = kernel();
-        rebooted.tsc = 1_000_000_000 * pauses;
-        rebooted.tick();
-        let id = format!("{:x}", rebooted.boot);
-        let boot = boot.replace("5f0c", &id);
-        system.0.borrow_mut().kernel = rebooted;
-        for restarts in 0..2 {
-            let again = Signals::default();
-            let stopper = again.clone();
-            let mut left = pauses;
-            system.0.borrow_mut().on_pause = Box::new(move |kernel, _| {
-                left -= 1;
-                if left == 0 { stopper.stop() } else { kernel.tick() }
-            });
-            system.0.borrow_mut().said.clear();
-            session(&system, options(), &again).unwrap();
-            let said = system.0.borrow().said.join("\n");
-            assert_eq!(said.contains(&format!("this is boot {boot} there")), restarts == 0, "{said}");
+fn a_boot_with_a_repeated_id_is_told_apart_by_its_positions() {
+    // What it has recorded when `profiled` starts: less than the file has, or records before those of the file.
+    for (ticks, said) in [(1, "the file goes to position"), (200, "the file begins at position")] {
+        let signals = Signals::default();
+        signals.stop();
+        let system = ticking(booted(30), 20, &signals);
+        session(&system, Options { output: "/root/earlier.txt".into(), ..options() }, &signals).unwrap();
+        {
+            let kernel = &mut system.0.borrow_mut().kernel;
+            // As for each claim, the kernel repeats the names.
+            kernel.names.clone().into_iter().for_each(|(id, name)| kernel.name(id, name));
+            (0..20).for_each(|_| kernel.tick());
         }
-        ledger.append(&mut system.0.borrow().kernel.ledger.clone());
+        session(&system, options(), &signals).unwrap();
+        session(&system, options(), &signals).expect("a restart in the same boot goes on");
+        let before = system.file(OUTPUT);
+        system.0.borrow_mut().kernel = booted(ticks);
+        let error = session(&system, options(), &signals).unwrap_err().to_string();
+        assert!(error.contains(said) && error.contains("move the file away"), "{ticks} ticks: {error}");
+        assert_eq!(system.file(OUTPUT), before);
+        assert!(system.0.borrow().kernel.rings.values().all(|ring| ring.tail == 0), "nothing was acknowledged");
     }
-    system.0.borrow_mut().kernel.ledger = ledger;
-    let reading = reading(&system);
-    exactly_once(&system, &reading).unwrap();
-    assert_eq!(reading.headers, 3, "a restart in the same boot goes on");
 }

@@ -7,7 +7,6 @@ use crate::support;
 use kprof_daemon::ctl::Ctl;
 use kprof_daemon::error::Error;
 use kprof_daemon::source::kprof_device::KprofDevice;
-use kprof_daemon::source::told::{Told, WakeAt, setting};
 use kprof_daemon::source::{Source, Stream, Waited};
 use std::io::ErrorKind;
 use std::path::Path;
@@ -74,29 +73,4 @@ fn a_signal_ends_a_wait_and_a_kernel_that_refuses_it_is_not_asked_again() {
     assert_eq!(wait(Some(ErrorKind::InvalidInput)).unwrap(), Waited::CannotWait);
     assert_eq!(wait(None).unwrap(), Waited::CannotWait);
     assert_eq!(system.0.borrow().kernel.waits, [1], "the kernel was asked no more");
-}
-
-#[test]
-fn what_is_done_with_the_device_is_said_if_that_is_wanted() {
-    for is_on in [true, false] {
-        let (mut system, device) = open(2);
-        let mut told = Told::new(&mut system, device, "profiled", is_on, WakeAt::default());
-        let mut buffer = [0; 4096];
-        for stream in [Stream::Cpu(9), Stream::Cpu(1), Stream::Cpu(1), Stream::Meta] {
-            told.read(&mut system, stream, &mut buffer).unwrap();
-        }
-        for command in ["hz 500", "mark here"] {
-            told.command(&mut system, command).unwrap();
-        }
-        assert_eq!(Source::<Simulated>::task_name(&mut told, &mut system, 1), None, "a record has it");
-        let said = system.0.borrow().said.join("\n").replace(SCHEME, "FOLDER");
-        let expected = "profiled: opened FOLDER/ctl-profiling\n\
-                        profiled: reads the stream profiling-1\n\
-                        profiled: reads the stream profiling-meta\n\
-                        profiled: command `hz 500` (before: 1000)\n\
-                        profiled: command `mark here`";
-        assert_eq!(said, if is_on { expected } else { "" });
-        assert!(system.0.borrow().kernel.commands.ends_with(&["hz 500".to_owned(), "mark here".to_owned()]));
-    }
-    assert_eq!(setting("cpus all"), None, "the fact of this name is the number of CPUs");
 }

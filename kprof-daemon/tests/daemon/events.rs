@@ -96,15 +96,6 @@ fn events_are_in_the_file_once_with_their_names_and_acknowledged() {
 }
 
 #[test]
-fn the_plain_form_leaves_events_in_the_kernel() {
-    let signals = Signals::default();
-    let system = world(&signals);
-    session(&system, plan(Form::Plain), &signals).unwrap();
-    assert!(!String::from_utf8_lossy(&system.file(OUTPUT)).contains('!'));
-    assert!(system.0.borrow().kernel.events.values().all(|ring| ring.tail == 0));
-}
-
-#[test]
 fn a_daemon_stopped_before_any_system_call_loses_and_repeats_no_event() {
     for form in [Form::Text, Form::Binary] {
         let calls = {

@@ -1,15 +1,12 @@
-//! Rotation, size limits, reopening and the live stream of the sample file.
+//! Rotation, size limits and reopening of the sample file.
 //!
-//! In: sessions on the simulated system. Out: files of bounded length that together have every sample once; a receiver
-//! of the live stream that gets whole lines and sees from the positions which records it did not get.
+//! In: sessions on the simulated system. Out: files of bounded length that together have every sample once.
 
 use crate::support;
 
 use kprof_daemon::drain_loop::{Options, Totals};
 use kprof_daemon::signals::Signals;
 use kprof_daemon::write::compose::Form;
-use kprof_format::chunk::Chunk;
-use kprof_format::serial;
 use std::path::Path;
 use support::scenario::{OUTPUT, exactly_once, options, reading, session, world};
 use support::system::Simulated;
@@ -85,73 +82,4 @@ fn after_a_rename_sighup_begins_a_new_file() {
     run(&system, options(), &signals);
     assert!(system.file("/root/profiling.txt.1").starts_with(b"# kprof-profile 1\n"));
     assert!(system.file(OUTPUT).starts_with(b"# kprof-profile 1\n"));
-}
-
-fn live(takes: usize, form: Form) -> (Simulated, Totals) {
-    let signals = Signals::default();
-    let system = world(60, &signals);
-    system.0.borrow_mut().receiver.takes = takes;
-    let totals = run(&system, Options { live: Some("/dev/live".into()), form, ..options() }, &signals);
-    (system, totals)
-}
-
-#[test]
-fn a_fast_receiver_gets_every_line_of_the_file() {
-    let (system, totals) = live(usize::MAX, Form::Text);
-    assert_eq!(totals.live_dropped, 0);
-    let got = system.0.borrow().receiver.got.clone();
-    let lines: Vec<&[u8]> = got.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
-    let mut text = Vec::new();
-    for (sequence, line) in (0..).zip(&lines) {
-        let line = serial::read(line).unwrap().unwrap();
-        assert_eq!(line.sequence, sequence);
-        text.extend_from_slice(line.line);
-        text.push(b'\n');
-    }
-    let file = system.file(OUTPUT);
-    assert!(text.ends_with(&file), "the stream ends as the file does");
-    assert_eq!(totals.bytes, file.len() as u64);
-    assert_eq!(totals.live as usize, lines.len());
-}
-
-#[test]
-fn a_slow_receiver_gets_whole_lines_and_the_gaps_say_how_many_are_missing() {
-    let (system, totals) = live(97, Form::Text);
-    let got = system.0.borrow().receiver.got.clone();
-    let mut seen = 0;
-    let mut last = None;
-    for line in got.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")) {
-        let line = serial::read(&line[..line.len() - 1]).unwrap().unwrap();
-        assert!(last.is_none_or(|last| line.sequence > last));
-        last = Some(line.sequence);
-        seen += 1;
-    }
-    assert!(seen > 0);
-    assert_eq!(totals.live, seen, "what the device took is counted");
-}
-
-#[test]
-fn an_absent_receiver_costs_nothing_but_a_count() {
-    for takes in [0, usize::MAX] {
-        let signals = Signals::default();
-        let system = world(60, &signals);
-        system.0.borrow_mut().receiver.is_absent = takes > 0;
-        let totals = run(&system, Options { live: Some("/dev/live".into()), ..options() }, &signals);
-        let lines = system.file(OUTPUT).iter().filter(|byte| **byte == b'\n').count() as u64;
-        assert_eq!(totals.live, 0);
-        assert!(totals.live_dropped >= lines, "{} of {lines}", totals.live_dropped);
-    }
-}
-
-#[test]
-fn the_binary_stream_is_whole_chunks() {
-    let (system, totals) = live(usize::MAX, Form::Binary);
-    let got = system.0.borrow().receiver.got.clone();
-    let (mut rest, mut chunks) = (&got[..], 0);
-    while !rest.is_empty() {
-        rest = Chunk::split(rest).unwrap().1;
-        chunks += 1;
-    }
-    assert_eq!((totals.live, totals.live_dropped), (chunks, 0));
-    assert!(got.ends_with(&system.file(OUTPUT)));
 }

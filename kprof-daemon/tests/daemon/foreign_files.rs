@@ -1,18 +1,21 @@
 //! Files that are not `profiled`'s: they keep their content, their mode and their name, whatever option names them. And
 //! a standard error that nobody reads, and a pipe whose reader takes nothing.
 //!
-//! The test runs the real program on the real file system, on the recording in `data/redox/`.
+//! The test runs the real program on the real file system, on the device files of `support::devices`.
 
+use crate::support;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use support::devices::devices;
+use tempfile::TempDir;
 
 const LETTER: &[u8] = b"Dear reader,\n";
 
 /// A folder with one file that is not a profile; everybody may read it.
-fn folder_with(name: &str, content: &[u8]) -> (tempfile::TempDir, PathBuf) {
+fn folder_with(name: &str, content: &[u8]) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(name);
     fs::write(&file, content).unwrap();
@@ -26,16 +29,15 @@ fn assert_untouched(file: &Path, content: &[u8]) {
     assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o644, "its mode");
 }
 
-fn profiled(output: &Path, more: &[&str]) -> Command {
+fn profiled(devices: &TempDir, output: &Path, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_profiled"));
-    command.arg("--source").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/redox"));
-    command.arg("-o").arg(output).args(more);
+    command.arg("--scheme").arg(devices.path()).arg("-o").arg(output).args(more);
     command
 }
 
-/// Runs it; whether it succeeded, and what it said.
+/// Runs it for a moment; whether it succeeded, and what it said.
 fn run(output: &Path, more: &[&str]) -> (bool, String) {
-    let ended = profiled(output, more).output().unwrap();
+    let ended = profiled(&devices(), output, &[&["--duration", "10ms"], more].concat()).output().unwrap();
     (ended.status.success(), String::from_utf8(ended.stderr).unwrap())
 }
 
@@ -50,10 +52,12 @@ fn an_output_that_is_no_profile_keeps_its_content_and_its_mode() {
 }
 
 #[test]
-fn a_profile_of_ones_own_that_others_may_read_becomes_private() {
-    let (_folder, file) = folder_with("profiling.txt", b"");
-    assert!(run(&file, &[]).0);
-    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+fn a_new_file_is_private_and_one_that_others_may_read_becomes_so() {
+    let (folder, file) = folder_with("profiling.txt", b"");
+    for file in [file, folder.path().join("new")] {
+        assert!(run(&file, &[]).0);
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    }
 }
 
 #[test]
@@ -115,20 +119,12 @@ fn a_file_called_new_that_is_no_profile_does_not_become_the_output() {
 }
 
 #[test]
-fn a_stream_device_that_is_a_file_is_not_written() {
-    let (folder, file) = folder_with("letter.txt", LETTER);
-    let (success, said) = run(&folder.path().join("profiling.txt"), &["--stream", file.to_str().unwrap()]);
-    assert!(success && said.contains("it is a file and no device"), "{said}");
-    assert_untouched(&file, LETTER);
-}
-
-#[test]
 fn a_standard_error_that_nobody_reads_ends_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("profiling.txt");
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let status = profiled(&output, &[]).stderr(Stdio::from(writer)).status().unwrap();
+    let status = profiled(&devices(), &output, &["--duration", "10ms"]).stderr(Stdio::from(writer)).status().unwrap();
     assert!(status.success(), "{status}");
     let help = Command::new(env!("CARGO_BIN_EXE_kprof-record")).arg("--help").stdout(closed()).status().unwrap();
     assert!(help.success(), "{help}");
@@ -146,7 +142,8 @@ fn stalled(kill: &str) -> (Option<i32>, String) {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    let mut session = profiled(&pipe, &[]).stderr(Stdio::piped()).spawn().unwrap();
+    let devices = devices();
+    let mut session = profiled(&devices, &pipe, &[]).stderr(Stdio::piped()).spawn().unwrap();
     // After the first byte the signal handlers are installed; the rest of the file is larger than the pipe.
     let mut reader = fs::File::open(&pipe).unwrap();
     reader.read_exact(&mut [0]).unwrap();
@@ -181,7 +178,9 @@ fn the_process_id_is_in_its_file_while_the_session_runs_and_no_other_file_is_rep
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     // What an earlier process has left there is replaced.
     fs::write(&pid_file, "4711\n").unwrap();
-    let mut session = profiled(&pipe, &["--pid-file", pid_file.to_str().unwrap()]).spawn().unwrap();
+    let devices = devices();
+    let words = ["--duration", "1s", "--pid-file", pid_file.to_str().unwrap()];
+    let mut session = profiled(&devices, &pipe, &words).spawn().unwrap();
     // More than the pipe holds: after that the session is running and waits for the reader.
     let mut reader = fs::File::open(&pipe).unwrap();
     reader.read_exact(&mut [0; 70_000]).unwrap();

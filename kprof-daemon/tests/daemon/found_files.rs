@@ -8,6 +8,7 @@ use crate::support;
 
 use kprof_daemon::drain_loop::{Options, Session};
 use kprof_daemon::error::Error;
+use kprof_daemon::pace::Pace;
 use kprof_daemon::signals::Signals;
 use kprof_daemon::source::kprof_device::KprofDevice;
 use kprof_daemon::write::append::{Appended, OnFull, Waiting};
@@ -241,7 +242,7 @@ fn a_file_that_is_found_when_it_is_opened_by_name_again_is_continued() {
                     }
                     signals.reopen();
                 }
-                rounds < 20
+                (rounds < 20).then_some(Pace::LONGEST)
             };
             session.run(each_round).unwrap_or_else(|error| panic!("{form:?}, {found}: {error}"));
             exactly_once(&system, &reading(&system)).unwrap_or_else(|error| panic!("{form:?}, {found}: {error}"));
@@ -299,7 +300,7 @@ fn a_file_that_is_moved_away_before_its_beginning_fits_on_the_disk_is_left_at_on
                 disk.room = 0;
                 signals.reopen();
             }
-            rounds < 20
+            (rounds < 20).then_some(Pace::LONGEST)
         };
         session.run(each_round).unwrap();
         exactly_once(&system, &reading(&system)).unwrap();
@@ -326,7 +327,7 @@ fn a_file_that_was_truncated_to_a_part_goes_on_after_its_last_whole_piece() {
                 let file = disk.open(Path::new(OUTPUT));
                 disk.truncate(file, kept.len());
             }
-            rounds < 40
+            (rounds < 40).then_some(Pace::LONGEST)
         };
         session.run(each_round).unwrap_or_else(|error| panic!("{form:?}: {error}"));
         let file = system.file(OUTPUT);

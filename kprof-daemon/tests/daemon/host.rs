@@ -144,15 +144,6 @@ fn a_full_pipe_is_not_writable_and_the_wait_ends_at_its_limit() {
 }
 
 #[test]
-fn a_stream_device_that_nobody_reads_is_refused_at_once() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("pipe");
-    pipe_at(&path);
-    // Without O_NONBLOCK this call would not return until somebody reads.
-    assert!(Host::default().open(&path, Open::StreamDevice).is_err());
-}
-
-#[test]
 fn a_file_is_renamed_and_shortened() {
     let folder = tempfile::tempdir().unwrap();
     let (from, to) = (folder.path().join("from"), folder.path().join("to"));

@@ -6,6 +6,7 @@
 use crate::support;
 
 use kprof_daemon::drain_loop::{Options, Session};
+use kprof_daemon::pace::Pace;
 use kprof_daemon::signals::Signals;
 use kprof_daemon::source::kprof_device::KprofDevice;
 use kprof_daemon::source::redox_device::RedoxDevice;
@@ -62,7 +63,7 @@ fn a_reader_of_copies_sleeps_for_the_rest_of_a_wait_that_ended_at_once() {
         let mut own = system.clone();
         let source = KprofDevice::open_copies(&mut own, Path::new(SCHEME)).unwrap();
         let options = Options { is_recording: true, ..options() };
-        Session::open(&mut own, source, options, signals).unwrap().run(|_, _| true).unwrap();
+        Session::open(&mut own, source, options, signals).unwrap().run(|_, _| Some(Pace::LONGEST)).unwrap();
         sleeps(&system)
     };
     assert_eq!(slept(None, false), [0; 0]);
@@ -120,11 +121,11 @@ fn a_session_that_can_get_no_more_records_ends_at_once() {
     let system = world(Nasty::default(), 0, &signals, |_| {});
     let mut own = system.clone();
     let counters = KprofDevice::open_counters(&mut own, Path::new(SCHEME)).unwrap();
-    Session::open(&mut own, counters, options(), signals.clone()).unwrap().run(|_, _| true).unwrap();
+    Session::open(&mut own, counters, options(), signals.clone()).unwrap().run(|_, _| Some(Pace::LONGEST)).unwrap();
     assert_eq!(sleeps(&system), [0; 0], "only the counters can be read");
 
     system.0.borrow_mut().redox = Some([(1, Vec::new())].into());
     let redox = RedoxDevice::open(&mut own, Path::new(SCHEME)).unwrap();
-    Session::open(&mut own, redox, options(), signals).unwrap().run(|_, _| true).unwrap();
+    Session::open(&mut own, redox, options(), signals).unwrap().run(|_, _| Some(Pace::LONGEST)).unwrap();
     assert_eq!(sleeps(&system), [0; 0], "this kernel does not tell how much there is");
 }

@@ -3,10 +3,12 @@
 //! In: command lines. Out: exit codes, standard output and standard error; and whether the manual shows what `--help`
 //! says.
 
+use crate::support;
 use kprof_format::record::{MAGIC, VERSION};
 use std::fs::{self, File};
-use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use support::devices;
+use tempfile::TempDir;
 
 /// The programs, and the exit code of each if there are no device files and if its standard output cannot be written.
 const PROGRAMS: [(&str, i32, i32); 2] =
@@ -80,7 +82,7 @@ fn every_option_that_the_pages_and_the_scenarios_show_is_one() {
             for words in shown(&text, program) {
                 let verb: Vec<&str> =
                     words.iter().skip(1).copied().take_while(|word| !word.starts_with('-')).take(1).collect();
-                let verb = if ["stat", "status", "start", "stop", "flight", "probe"].iter().any(|it| verb == [*it]) {
+                let verb = if ["stat", "status", "start", "stop", "probe"].iter().any(|it| verb == [*it]) {
                     verb
                 } else {
                     vec![]
@@ -100,59 +102,30 @@ fn every_option_that_the_pages_and_the_scenarios_show_is_one() {
 }
 
 #[test]
-fn profiled_says_what_it_drains_and_how_much_and_nothing_if_it_is_to_be_quiet() {
+fn the_summary_of_profiled_says_all_that_there_was_and_nothing_if_it_is_to_be_quiet() {
     let folder = tempfile::tempdir().unwrap();
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/redox");
-    for (more, says) in [(&[][..], true), (&["-v"], true), (&["-q"], false)] {
-        let output = folder.path().join(format!("{}.txt", more.concat()));
-        let words = [&["--source", source, "-o", output.to_str().unwrap()], more].concat();
-        let (done, said) = run(PROGRAMS[0].0, &words, Stdio::null());
-        assert!(done.status.success(), "{said}");
-        assert_eq!(said.contains(&format!("profiled: draining {source}")), says, "{said}");
-        assert_eq!(said.contains(" samples, ") && said.contains(" bytes\n"), says, "{said}");
-        assert_eq!(said.is_empty(), !says, "{said}");
-        assert_eq!(said.contains(" rounds\n"), more == ["-v"], "{said}");
-        assert!(!said.contains("profiled: 0 "), "only what there was is said: {said}");
-    }
-}
-
-#[test]
-fn the_summary_of_profiled_says_all_that_there_was_and_nothing_else() {
-    let folder = tempfile::tempdir().unwrap();
-    let redox = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/redox");
-    let summary = |source: &Path, output: &str, more: &[&str]| {
-        let output = folder.path().join(output);
-        let words = ["--source", source.to_str().unwrap(), "-o", output.to_str().unwrap()];
+    let said = |devices: &TempDir, output: &str, more: &[&str]| {
+        let (devices, output) = (devices.path().to_str().unwrap(), folder.path().join(output));
+        let words = ["--duration", "10ms", "--scheme", devices, "-o", output.to_str().unwrap()];
         let (done, said) = run(PROGRAMS[0].0, &[&words, more].concat(), Stdio::null());
         assert!(done.status.success(), "{said}");
-        let lines: Vec<String> = said.lines().skip(1).map(str::to_owned).collect();
-        lines
+        said.lines().map(str::to_owned).collect::<Vec<String>>()
     };
-    let said = summary(&redox, "out.txt", &[]);
-    assert!(said.len() == 1 && said[0].starts_with("profiled: 5083 samples, "), "{said:?}");
-    let said = summary(&redox, "out.txt", &[]);
-    assert_eq!(said[1..], ["profiled: 5083 records were in the file already and were not written again"]);
-    // What one CPU has recorded fits into the queue of the live stream.
-    let said = summary(&redox.join("profiling-0.bin"), "live.txt", &["--stream", "/dev/null"]);
-    let lines = fs::read_to_string(folder.path().join("live.txt")).unwrap().lines().count();
-    let counts = said[1].strip_prefix("profiled: live stream: ").and_then(|counts| counts.split_once(" sent, "));
-    let (sent, dropped) = counts.unwrap();
-    assert!(sent.parse::<usize>().unwrap() >= lines && dropped == "0 dropped" && said.len() == 2, "{said:?}");
-
-    // Rounds are smaller the smaller a file may be, and each of them counts.
-    let said = summary(&redox, "rounds.txt", &["-v", "--max-size", "1M"]);
-    let rounds = said.iter().find_map(|line| line.strip_prefix("profiled: ")?.strip_suffix(" rounds")).unwrap();
-    assert!(rounds.parse::<u32>().unwrap() >= 3, "{said:?}");
+    let all = devices::devices();
+    let lines = said(&all, "out.txt", &[]);
+    assert!(lines[0].starts_with(&format!("profiled: draining {}", all.path().display())), "{lines:?}");
+    assert!(lines[1].starts_with("profiled: 5000 samples, ") && lines[1].ends_with(" bytes"), "{lines:?}");
+    assert_eq!(lines.len(), 2, "only what there was is said: {lines:?}");
+    assert_eq!(said(&devices::devices(), "quiet.txt", &["-q"]), [""; 0]);
+    let again = "profiled: 5000 records were in the file already and were not written again";
+    assert_eq!(said(&devices::devices(), "out.txt", &[])[2..], [again]);
 
     // Two records of an unknown kind. The second one is damaged: no record begins where it ends.
-    let recording = folder.path().join("profiling-0.bin");
     let first = u64::from(MAGIC) << 32 | u64::from(VERSION) << 24 | 0xee << 16 | 4;
-    let words = [first, 0, 0, 0, first, 4, 0, 0, 99];
-    fs::write(&recording, words.map(u64::to_le_bytes).concat()).unwrap();
-    let said = summary(&recording, "damaged.txt", &[]);
+    let damaged = devices::with(vec![first, 0, 0, 0, first, 4, 0, 0, 99, 98]);
     let expected = [
         "profiled: 1 damaged ranges were skipped; the file says where",
         "profiled: 1 records of unknown kinds were skipped",
     ];
-    assert_eq!(said[1..], expected);
+    assert_eq!(said(&damaged, "damaged.txt", &[])[2..], expected);
 }

@@ -133,6 +133,8 @@ fn without_a_command_it_goes_on_until_its_time_is_over() {
     let (ended, talk) = run(&system, &["-o", OUTPUT, "--duration", "5s"]);
     assert_eq!(ended.unwrap(), 0, "{talk}");
     assert!(system.0.borrow().clock >= Duration::from_secs(5));
+    // The end of a command is noticed soon.
+    assert_eq!(system.0.borrow().kernel.waits.iter().max(), Some(&100));
     exactly_once(&system, &reading(&system)).unwrap();
 }
 
@@ -353,84 +355,18 @@ fn counts_are_printed_in_intervals_with_the_time_and_add_up_to_all_ticks() {
 }
 
 #[test]
-fn verbose_says_what_is_set_read_and_restored_and_otherwise_nothing_is_said() {
-    let system = world();
-    run(&system, &["-o", OUTPUT, "--hz", "500", "--", "sleep", "0.05"]).0.unwrap();
-    assert_eq!(system.0.borrow().said, Vec::<String>::new());
-    run(&system, &["-v", "-o", OUTPUT, "--hz", "500", "--", "sleep", "0.05"]).0.unwrap();
-    let said = system.0.borrow().said.clone();
-    let at = |what: &str| {
-        let found = said.iter().position(|line| line.starts_with("kprof-record: ") && line.contains(what));
-        found.unwrap_or_else(|| panic!("{what}: {said:#?}"))
-    };
-    let steps = [
-        "opened /scheme/debug/ctl-profiling",
-        "command `lease`",
-        "command `hz 500` (before: 1000)",
-        "command `start` (before: stopped)",
-        "reads the stream profiling-1",
-        "command `stop` (before: running)",
-        " rounds, ",
-        "state is stopped, as before",
-        "hz is 1000, as before",
-    ];
-    assert!(steps.map(at).is_sorted(), "{said:#?}");
-    assert!(!said.iter().any(|line| line.starts_with("kprof-record: 0 rounds")), "{said:#?}");
-}
-
-/// A flight recorder that has run for some time.
-fn recorder() -> Simulated {
+fn a_recorder_that_is_frozen_is_read_by_profiled_and_goes_on() {
     let system = world();
     system.0.borrow_mut().kernel.overwrites = true;
     system.0.borrow_mut().kernel.running = true;
     (0..50).for_each(|_| system.0.borrow_mut().kernel.tick());
-    system
-}
-
-#[test]
-fn flight_writes_what_the_rings_hold_says_how_much_time_that_is_and_the_recorder_goes_on() {
-    let system = recorder();
-    let tsc: Vec<u64> = system.0.borrow().kernel.ledger.keys().map(|(_, tsc)| *tsc).collect();
-    let seconds = (tsc.iter().max().unwrap() - tsc.iter().min().unwrap()) as f64 / 2.2e9;
-    let (ended, talk) = run(&system, &["flight", "-o", OUTPUT]);
-    assert_eq!(ended.unwrap(), 0, "{talk}");
+    let command = |command: &[u8]| system.0.borrow_mut().kernel.control(u64::MAX, command).unwrap();
+    command(b"freeze");
+    let signals = Signals::default();
+    signals.stop();
+    let totals = scenario::session(&system, scenario::options(), &signals).unwrap();
+    assert_eq!(totals.samples, 100);
     exactly_once(&system, &reading(&system)).unwrap();
-    assert!(talk.starts_with(&format!("100 samples over {seconds:.3} s to {OUTPUT}, ")), "{talk}");
-    assert!(talk.contains("the recorder was frozen for "), "{talk}");
-    let commands = system.0.borrow().kernel.commands.clone();
-    let commands: Vec<&str> = commands.iter().map(String::as_str).filter(|it| !it.starts_with("ack")).collect();
-    assert_eq!(commands, ["protocol 1", "freeze", "thaw"]);
+    command(b"thaw");
     assert!(system.0.borrow().kernel.running);
-}
-
-#[test]
-fn flight_leaves_a_frozen_recorder_frozen() {
-    let system = recorder();
-    system.0.borrow_mut().kernel.control(u64::MAX, b"freeze").unwrap();
-    let (ended, talk) = run(&system, &["flight", "-o", OUTPUT]);
-    assert_eq!(ended.unwrap(), 0, "{talk}");
-    exactly_once(&system, &reading(&system)).unwrap();
-    assert!(system.0.borrow().kernel.frozen && talk.contains("stays so"), "{talk}");
-}
-
-#[test]
-fn flight_without_a_running_recorder_says_what_to_set_and_touches_no_file() {
-    let system = world();
-    system.0.borrow_mut().kernel.running = true;
-    run(&system, &["-o", OUTPUT, "--", "true"]).0.unwrap();
-    let before = system.file(OUTPUT);
-    let failed = run(&system, &["flight", "-o", OUTPUT]).0.unwrap_err();
-    assert_eq!(failed.exit_code(), 125);
-    assert!(failed.to_string().contains("is for a running recorder; write `stop`, `mode overwrite` and"), "{failed}");
-    assert_eq!(system.file(OUTPUT), before);
-    assert!(!before.is_empty() && system.0.borrow().kernel.running);
-}
-
-#[test]
-fn a_recorder_goes_on_after_a_flight_whose_file_could_not_be_written() {
-    let system = recorder();
-    system.0.borrow_mut().disk.room = 1500;
-    let failed = run(&system, &["flight", "-o", OUTPUT, "--on-full", "stop"]).0.unwrap_err();
-    assert!(failed.to_string().contains("the disk is full"), "{failed}");
-    assert!(system.0.borrow().kernel.running && !system.0.borrow().kernel.frozen);
 }

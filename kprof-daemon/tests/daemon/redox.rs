@@ -8,6 +8,7 @@ use crate::support;
 
 use kprof_daemon::drain_loop::{Options, Session};
 use kprof_daemon::error::Error;
+use kprof_daemon::pace::Pace;
 use kprof_daemon::signals::Signals;
 use kprof_daemon::source::kprof_device::KprofDevice;
 use kprof_daemon::source::redox_device::RedoxDevice;
@@ -50,7 +51,7 @@ fn every_sample_of_the_real_dump_comes_out_in_the_order_of_its_cpu() {
     options.commands.push("start".into());
     let mut seen = system.clone();
     let mut session = Session::open(&mut seen, source, options, signals).unwrap();
-    let totals = session.run(|_, _| true).unwrap();
+    let totals = session.run(|_, _| Some(Pace::LONGEST)).unwrap();
     assert_eq!((totals.samples, totals.corrupt), (5083, 0));
 
     let file = String::from_utf8(system.file(OUTPUT)).unwrap();

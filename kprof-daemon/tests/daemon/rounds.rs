@@ -6,15 +6,17 @@
 use crate::support;
 
 use kprof_daemon::drain_loop::{Options, Session};
+use kprof_daemon::pace::Pace;
 use kprof_daemon::signals::Signals;
 use kprof_daemon::source::Stream;
 use kprof_daemon::source::kprof_device::KprofDevice;
 use kprof_format::record::{Kind, MAX_WORDS, SampleHeader};
 use std::cell::Cell;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 use support::kernel::Kernel;
-use support::scenario::{OUTPUT, exactly_once, options, reading, session};
+use support::scenario::{OUTPUT, exactly_once, options, reading, session, simulated};
 use support::system::{SCHEME, Simulated};
 
 /// A session with one pause, in which every CPU gets `ticks` samples.
@@ -53,16 +55,14 @@ fn a_kernel_that_copies_less_than_a_ring_at_once_is_read_to_the_end_in_one_round
 }
 
 #[test]
-fn a_session_waits_a_second_and_half_of_it_if_somebody_watches() {
-    let waited = |options| {
-        let system = after_one_pause(Kernel::new(&[1], 1 << 13, 7), 3, options);
-        let mut waits = system.0.borrow().kernel.waits.clone();
-        waits.dedup();
-        waits
-    };
-    assert_eq!(waited(options()), [1000]);
-    assert_eq!(waited(Options { live: Some(PathBuf::from("/dev/live")), ..options() }), [500]);
-    assert_eq!(waited(Options { is_recording: true, ..options() }), [100]);
+fn no_wait_is_longer_than_the_round_before_it_allows() {
+    let signals = Signals::default();
+    let system = simulated(Kernel::new(&[1], 1 << 13, 7), 5, &signals, |_, _| {});
+    let mut own = system.clone();
+    let source = KprofDevice::open(&mut own, Path::new(SCHEME)).unwrap();
+    let mut limits = [100, 1000, 20].map(Duration::from_millis).into_iter();
+    Session::open(&mut own, source, options(), signals).unwrap().run(|_, _| limits.next()).unwrap();
+    assert_eq!(system.0.borrow().kernel.waits, [100, 1000, 20], "and without a limit the session ends");
 }
 
 /// Puts records of this length into a ring, as many as these words have room for.
@@ -113,7 +113,7 @@ fn rounds_are_bounded_reach_every_cpu_and_follow_each_other_until_all_is_read() 
             if rounds == 20 {
                 assert!(kernel.rings.values().all(|ring| ring.tail > 0), "some CPU was never read");
             }
-            rounds < 25
+            (rounds < 25).then_some(Pace::LONGEST)
         };
         session.run(each_round).unwrap();
     }
@@ -136,7 +136,7 @@ fn a_round_that_ends_before_the_last_cpu_is_followed_by_another_at_once() {
         let left = kernel.rings.values().filter(|ring| ring.tail < ring.head).count();
         assert!((rounds == 1) == (left > 0), "{left} CPUs are left after round {rounds}");
         assert!(kernel.waits.is_empty());
-        rounds < 2
+        (rounds < 2).then_some(Pace::LONGEST)
     };
     session.run(each_round).unwrap();
 }
@@ -160,7 +160,7 @@ fn a_reader_of_copies_waits_until_a_quarter_of_a_ring_is_there() {
     let mut own = system.clone();
     let source = KprofDevice::open_copies(&mut own, Path::new(SCHEME)).unwrap();
     let options = Options { is_recording: true, ..options() };
-    Session::open(&mut own, source, options, signals).unwrap().run(|_, _| true).unwrap();
+    Session::open(&mut own, source, options, signals).unwrap().run(|_, _| Some(Pace::LONGEST)).unwrap();
     // Nothing comes, so the wait is doubled; then a quarter of the ring in each, and then half of it.
     let waits = system.0.borrow().kernel.waits.clone();
     assert_eq!(waits, [2, 4, 8, 16, 32, 32, 32, 32, 32, 32, 16, 8, 4, 2, 1]);

@@ -182,6 +182,9 @@ fn stat_works_beside_another_reader_and_leaves_its_samples_and_its_sampling_alon
 
     // One process at a time gets copies; the counters are for everybody.
     system.0.borrow_mut().kernel.gives_copies = false;
+    // The simulated /dev/null keeps what is written to it.
+    system.0.borrow_mut().disk.names.remove(Path::new("/dev/null"));
+    system.0.borrow_mut().disk.open(Path::new("/dev/null"));
     let (ended, talk) = run(&system, &["stat", "--", "sleep", "0.05"]);
     assert_eq!(ended.unwrap(), 0, "{talk}");
     assert!(talk.contains("ticks") && !talk.contains(" task"), "{talk}");

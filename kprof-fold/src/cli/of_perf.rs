@@ -40,12 +40,11 @@ const SORT_KEYS: [(&[&str], &str); 5] = [
 ];
 
 /// Verbs that run on the profiled machine, and how they are typed there.
-const VERBS: [(&str, &str); 5] = [
+const VERBS: [(&str, &str); 4] = [
     ("record", "kprof-record -- COMMAND"),
     ("stat", "kprof-record stat -- COMMAND"),
     ("list", "kprof-record list"),
     ("probe", "kprof-record probe"),
-    ("flight", "kprof-record flight"),
 ];
 
 /// What to type instead of the argument that the parser has refused.

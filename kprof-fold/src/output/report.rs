@@ -14,6 +14,7 @@ use crate::account::Account;
 use crate::events::EventFacts;
 use crate::fold::Folded;
 use crate::profile::{Boot, Profile};
+use kprof_format::account::FATES;
 use kprof_format::counter::Counter;
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -250,40 +251,26 @@ fn cpus(input: Input<'_>, text: &mut String) {
         let _ = writeln!(text, "\n{account}");
         return;
     }
-    let columns = [
-        Counter::Sent,
-        Counter::Taken,
-        Counter::Coalesced,
-        Counter::User,
-        Counter::Idle,
-        Counter::Kernel,
-        Counter::Recorded,
-        Counter::Delivered,
-    ];
-    // Only a profile of user code alone has filtered kernel ticks.
-    let is_shown = |column: &Counter| *column != Counter::Kernel || account.sum(*column) > 0;
+    let sums = account.fates();
+    let shown = || FATES.iter().enumerate().filter(|(at, fate)| fate.is_shown(sums[*at]));
     let has_boots = account.cpus.iter().any(|cpu| cpu.boot != account.cpus[0].boot);
     let mut boot = None;
     for cpu in &account.cpus {
         if boot.replace(cpu.boot) != Some(cpu.boot) {
             let heading = if has_boots { format!("Boot {}\n", cpu.boot + 1) } else { String::new() };
-            let _ = write!(text, "\n{heading}CPU ");
-            for column in columns.into_iter().filter(is_shown) {
-                let _ = write!(text, " {:>10}", column.name());
-            }
-            let _ = writeln!(text, " {:>10} {:>10}  account", "lost", "in file");
+            let heads: String = shown().map(|(_, fate)| format!(" {:>9}", fate.name)).collect();
+            let _ = writeln!(text, "\n{heading}CPU  {:>10}{heads} {:>10}  account", Counter::Sent.name(), "in file");
         }
-        let _ = write!(text, "{:<4}", cpu.cpu);
-        for column in columns.into_iter().filter(is_shown) {
-            let count = cpu.find(column).map_or_else(|| "-".to_owned(), |count| count.to_string());
-            let _ = write!(text, " {count:>10}");
-        }
+        // Only the final counters are those of all ticks.
+        let count = |ticks: u64| if cpu.is_final || ticks > 0 { ticks.to_string() } else { "-".to_owned() };
+        let values: String = shown().map(|(at, _)| format!(" {:>9}", count(cpu.fates[at]))).collect();
+        let _ = write!(text, "{:<4} {:>10}{values}", cpu.cpu, count(cpu.get(Counter::Sent)));
         let verdict = match (cpu.is_final, cpu.faults.is_empty()) {
             (_, false) => cpu.faults.join("; "),
             (true, true) => "balanced".to_owned(),
             (false, true) => "not closed yet".to_owned(),
         };
-        let _ = writeln!(text, " {:>10} {:>10}  {verdict}", cpu.lost(), cpu.in_file);
+        let _ = writeln!(text, " {:>10}  {verdict}", cpu.in_file);
     }
     let losses = account.losses_in_words();
     if !losses.is_empty() {

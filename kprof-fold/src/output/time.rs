@@ -1,14 +1,15 @@
 //! How all the time was spent, in percent, computed from the account. Stage: output.
 //!
-//! In: the account and the samples of a profile. Out: rows that add up to 100 %: kernel with interrupts on, with
-//! interrupts off, in interrupts, user, idle, lost, coalesced, pending, and the profiler's self cost. The ticks share
-//! the time that the handler did not use itself, each tick an equal part. The self cost is a row only if it was
-//! measured as a time (`self_cost`), and ticks are not caused by an event; if they are, they share the events.
+//! In: the account and the samples of a profile. Out: rows that add up to 100 %: what became of the ticks, by the table
+//! `kprof_format::account::FATES`, and the profiler's self cost. The ticks share the time that the handler did not use
+//! itself, each tick an equal part. The self cost is a row only if it was measured as a time (`self_cost`), and ticks
+//! are not caused by an event; if they are, they share the events.
 
 use crate::account::Account;
 use crate::output::self_cost;
 use crate::profile::{Boot, Profile};
 use crate::symbols::name::visible;
+use kprof_format::account::FATES;
 use kprof_format::counter::Counter;
 
 /// One row.
@@ -24,30 +25,11 @@ pub struct Row {
 
 /// The rows; empty without an account. Their shares add up to exactly 1 000.
 pub fn rows(profile: &Profile, account: &Account) -> Vec<Row> {
-    let sum = |counter| account.sum(counter);
-    if sum(Counter::Sent) == 0 {
+    if account.sum(Counter::Sent) == 0 {
         return Vec::new();
     }
-    let seen = || profile.boots.iter().flat_map(|boot| boot.cpus.values()).map(|cpu| cpu.seen);
-    let (kinds, recorded) =
-        (sum(Counter::IrqOn) + sum(Counter::IrqOff) + sum(Counter::Interrupt), sum(Counter::Recorded));
-    // User and idle samples that are not filtered are recorded, but belong to none of the three kinds.
-    let other = recorded.saturating_sub(kinds);
-    let recorded_user = other.min(seen().map(|seen| seen.samples() - seen.kernel()).sum());
-    let recorded_idle = (other - recorded_user).min(seen().map(|seen| seen.idle()).sum());
-    let pending = sum(Counter::Sent).saturating_sub(sum(Counter::Taken) + sum(Counter::Coalesced));
-    let ticks = [
-        ("kernel, interrupts on", sum(Counter::IrqOn)),
-        ("kernel, interrupts off", sum(Counter::IrqOff)),
-        ("interrupt or exception", sum(Counter::Interrupt)),
-        ("kernel, kind not told", other - recorded_user - recorded_idle),
-        ("kernel, not recorded", sum(Counter::Kernel)),
-        ("user", sum(Counter::User) + recorded_user),
-        ("idle", sum(Counter::Idle) + recorded_idle),
-        ("lost", account.lost()),
-        ("coalesced", sum(Counter::Coalesced)),
-        ("pending", pending),
-    ];
+    let shown = FATES.iter().zip(account.fates()).filter(|(fate, ticks)| fate.is_shown(*ticks));
+    let ticks: Vec<(&str, u64)> = shown.map(|(fate, ticks)| (fate.words, ticks)).collect();
     let whole: u64 = ticks.iter().map(|(_, ticks)| ticks).sum();
     let is_time = event(profile).is_none();
     let row = self_cost::of(profile, account).share_of_time().filter(|_| is_time);
@@ -57,8 +39,6 @@ pub fn rows(profile: &Profile, account: &Account) -> Vec<Row> {
     if row.is_some() {
         shares.push(("self cost of the profiler", 0, own));
     }
-    let rare = ["kernel, kind not told", "kernel, not recorded", "pending"];
-    shares.retain(|(what, ticks, _)| *ticks > 0 || !rare.contains(what));
     let per_mille = apportion(&shares.iter().map(|(.., share)| *share).collect::<Vec<_>>());
     shares.iter().zip(per_mille).map(|((what, ticks, _), per_mille)| Row { what, ticks: *ticks, per_mille }).collect()
 }

@@ -107,13 +107,20 @@ pub struct Fate {
     parts: &'static [Counter],
 }
 
+impl Fate {
+    /// Whether a table shows a fate of so many ticks. Most profiles have no ticks of the last two fates.
+    pub fn is_shown(&self, ticks: u64) -> bool {
+        ticks > 0 || !matches!(self.parts, [] | [Counter::Kernel])
+    }
+}
+
 const fn fate(name: &'static str, words: &'static str, parts: &'static [Counter]) -> Fate {
     Fate { name, words, parts }
 }
 
 /// All fates, in the order in which they are shown. A tick in user code or in the idle task has the same fate whether
 /// it was recorded or filtered.
-pub const FATES: [Fate; 9] = [
+pub const FATES: [Fate; 10] = [
     fate("user", "user", &[User, RecordedUser]),
     fate("irq-on", "kernel, interrupts on", &[IrqOn]),
     fate("irq-off", "kernel, interrupts off", &[IrqOff]),
@@ -122,14 +129,19 @@ pub const FATES: [Fate; 9] = [
     fate("coalesced", "coalesced with the next tick", &[Coalesced]),
     fate("pending", "not taken: the CPU did not answer", &[Pending]),
     fate("lost", "lost", &Counter::LOSSES),
-    fate("other", "taken, but it is not known what the CPU was doing", &[Counter::Kernel]),
+    fate("kernel", "kernel, not recorded", &[Counter::Kernel]),
+    fate("other", "taken, but it is not known what the CPU was doing", &[]),
 ];
 
+/// The index in [`FATES`] of the ticks in user code.
+pub const USER: usize = 0;
+/// The index in [`FATES`] of the ticks in the idle task.
+pub const IDLE: usize = 4;
 /// The index in [`FATES`] of the ticks that are pending.
 pub const PENDING: usize = 6;
 /// The index in [`FATES`] of the ticks of which it is not known what the CPU was doing: a reader of copies, some of
 /// which were overwritten first, gets no counters of the kinds of samples.
-pub const OTHER: usize = 8;
+pub const OTHER: usize = 9;
 
 /// How many ticks have had each of the [`FATES`].
 ///
@@ -199,14 +211,18 @@ mod tests {
             let fates = FATES.iter().filter(|fate| fate.parts.contains(counter)).count();
             assert_eq!(fates, 1, "{counter}");
         }
-        assert_eq!([PENDING, OTHER].map(|at| FATES[at].name), ["pending", "other"]);
+        assert_eq!([USER, IDLE, PENDING, OTHER].map(|at| FATES[at].name), ["user", "idle", "pending", "other"]);
         let kinds = [("irq-on", 1), ("recorded-user", 2), ("recorded-idle", 1)];
         let of = |kinds: &[(&'static str, u64)]| fates(BALANCED.into_iter().chain(kinds.iter().copied()));
-        assert_eq!(of(&kinds), [4, 1, 0, 0, 2, 1, 3, 2, 1]);
+        assert_eq!(of(&kinds), [4, 1, 0, 0, 2, 1, 3, 2, 0, 1]);
         // A reader of copies that were overwritten gets no kinds.
-        assert_eq!(of(&[]), [2, 0, 0, 0, 1, 1, 3, 2, 5]);
+        assert_eq!(of(&[]), [2, 0, 0, 0, 1, 1, 3, 2, 0, 5]);
         assert_eq!([of(&kinds), of(&[])].map(|fates| fates.iter().sum::<u64>()), [14; 2]);
         assert_eq!(fates([("lost-elsewhere", 4)].into_iter())[PENDING + 1], 4);
+        let (kernel, none) = (fates([("kernel", 3)].into_iter()), [0; FATES.len()]);
+        let shown = |fates: [u64; FATES.len()]| FATES.iter().zip(fates).filter(|(fate, ticks)| fate.is_shown(*ticks));
+        assert_eq!(shown(kernel).next_back().map(|(fate, _)| fate.name), Some("kernel"));
+        assert_eq!(shown(none).next_back().map(|(fate, _)| fate.name), Some("lost"));
     }
 
     #[test]

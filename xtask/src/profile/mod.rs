@@ -63,11 +63,8 @@ pub struct Arguments {
     /// With --arch riscv64 --trigger timer: a tick after N loads that miss the data TLB, not by time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     dtlb_load_misses: Option<u64>,
-    /// Writes profiling.txt without markers, for Redox's own tools
-    #[arg(long)]
-    plain: bool,
     /// Writes profiling.bin instead, in the binary form: less than a tenth of the bytes, for high rates
-    #[arg(long, conflicts_with = "plain")]
+    #[arg(long)]
     binary: bool,
     /// Records samples that are otherwise filtered: of an idle CPU, of user code
     #[arg(long, value_enum, value_delimiter = ',')]
@@ -142,11 +139,7 @@ impl Arguments {
 
     /// The options that init gives to profiled, with commas instead of spaces.
     fn daemon_options(&self) -> String {
-        let form = match (self.plain, self.binary) {
-            (true, _) => "--plain,",
-            (_, true) => "--binary,",
-            _ => "",
-        };
+        let form = if self.binary { "--binary," } else { "" };
         let folder = if self.repeatable { "" } else { "/root" };
         format!("{form}-o,{folder}/{}", self.profile_name())
     }

@@ -20,13 +20,12 @@ use crate::sweep;
 use crate::truth;
 
 /// The runs: a name, and what is typed after `cargo xtask profile`.
-const RUNS: [(&str, &[&str]); 6] = [
+const RUNS: [(&str, &[&str]); 5] = [
     ("default", &["--accel", "icount"]),
     ("2-cpus", &["--cpus", "2", "--accel", "icount", "--workload", "kernel"]),
     ("8-cpus", &["--cpus", "8", "--accel", "icount"]),
     ("tcg", &["--accel", "tcg"]),
     ("boot", &["--boot", "--accel", "icount", "--hz", "50000", "--ring-words", "65536"]),
-    ("plain", &["--plain", "--accel", "icount", "--workload", "kernel"]),
 ];
 
 /// Frames that a default run must show.
@@ -264,20 +263,18 @@ fn look(folder: &Path, name: &str) -> Result<()> {
         }
         rates(folder)?;
     }
-    if name != "plain" {
-        let roots = ["[syscall]", "[interrupt ", "[exception ", "[lost]", "test_kernel::task::thread::thread_start"];
-        let is_known = |line: &&str| roots.iter().any(|root| line.starts_with(root)) || starts_at_boot(line);
-        // A leaf function of the precompiled `core` has no frame, so its caller is missing; what was inlined into it is
-        // there. In a boot profile the caller can be the root.
-        let is_leaf = |line: &str| {
-            let (stack, _) = line.rsplit_once(' ').unwrap_or((line, ""));
-            stack.split(';').skip(1).all(|frame| frame.ends_with(" (inlined)"))
-        };
-        let is_frameless = |line: &&str| name == "boot" && line.starts_with("core::") && is_leaf(line);
-        let strange: Vec<&str> = folded.lines().filter(|line| !is_known(line) && !is_frameless(line)).collect();
-        if !strange.is_empty() {
-            bail!("{} stacks begin in the middle of nowhere, such as {}", strange.len(), strange[0]);
-        }
+    let roots = ["[syscall]", "[interrupt ", "[exception ", "[lost]", "test_kernel::task::thread::thread_start"];
+    let is_known = |line: &&str| roots.iter().any(|root| line.starts_with(root)) || starts_at_boot(line);
+    // A leaf function of the precompiled `core` has no frame, so its caller is missing; what was inlined into it is
+    // there. In a boot profile the caller can be the root.
+    let is_leaf = |line: &str| {
+        let (stack, _) = line.rsplit_once(' ').unwrap_or((line, ""));
+        stack.split(';').skip(1).all(|frame| frame.ends_with(" (inlined)"))
+    };
+    let is_frameless = |line: &&str| name == "boot" && line.starts_with("core::") && is_leaf(line);
+    let strange: Vec<&str> = folded.lines().filter(|line| !is_known(line) && !is_frameless(line)).collect();
+    if !strange.is_empty() {
+        bail!("{} stacks begin in the middle of nowhere, such as {}", strange.len(), strange[0]);
     }
     Ok(())
 }

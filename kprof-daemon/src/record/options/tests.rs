@@ -31,7 +31,7 @@ fn the_command_keeps_its_own_options() {
 
 #[test]
 fn a_recording_is_beside_the_caller_and_not_in_the_file_of_profiled() {
-    for words in [&["true"][..], &["flight"], &["--binary", "--", "true"]] {
+    for words in [&["true"][..], &["--binary", "--", "true"]] {
         let options = session(words).options;
         assert_eq!((options.output.to_str(), options.maker), (Some("kprof-record.txt"), Maker::Record));
     }
@@ -97,13 +97,7 @@ fn a_verb_is_the_first_word_and_takes_nothing_but_the_folder() {
     let is_folder = |folder: &Path| folder == Path::new("/dev/kprof");
     assert!(matches!(control, Ok(Wanted::Control(Control::Status, folder)) if is_folder(&folder)));
     assert!(matches!(wanted(&["list"]), Ok(Wanted::Control(Control::List, _))));
-    for words in [
-        &["start", "now"][..],
-        &["flight", "true"],
-        &["flight", "--hz", "1"],
-        &["stop", "--hz", "1"],
-        &["status", "-x"],
-    ] {
+    for words in [&["start", "now"][..], &["stop", "--hz", "1"], &["status", "-x"]] {
         assert_eq!(wanted(words).unwrap_err().exit_code(), 2, "{words:?}");
     }
     assert_eq!(session(&["--", "status"]).command, ["status"]);
@@ -140,18 +134,10 @@ fn help_manual_pages_and_completions_have_every_option() {
         Wanted::Text(text) => text,
         other => panic!("{other:?}"),
     };
-    let verbs = ["", "stat", "flight", "probe", "status", "start", "stop"];
+    let verbs = ["", "stat", "probe", "status", "start", "stop"];
     crate::options::tests::check_texts(text, "kprof-record", "1", &verbs);
     assert!(text(&["man"]).contains("126 when the command"), "the notes are in the page");
     assert!(text(&["stat", "-V"]).ends_with(concat!(" ", env!("CARGO_PKG_VERSION"), "\n")));
-}
-
-#[test]
-fn flight_writes_a_file_and_runs_nothing() {
-    let record = session(&["flight", "-o", "f.bin", "--binary", "--on-full", "stop", "-v"]);
-    assert_eq!((record.what, record.options.form, record.verbose), (What::Flight, Form::Binary, true));
-    assert_eq!((record.options.commands.len(), record.options.is_recording), (0, false));
-    assert_eq!(record.options.output, Path::new("f.bin"));
 }
 
 #[test]

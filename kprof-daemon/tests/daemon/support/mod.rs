@@ -5,6 +5,7 @@
 //! tests.
 #![allow(dead_code, reason = "every test file uses its own part of this")]
 
+pub mod devices;
 pub mod disk;
 pub mod kernel;
 pub mod probes;

@@ -7,6 +7,7 @@ use super::reader::{Reading, read, read_damaged, text_of_binary};
 use super::system::{SCHEME, Simulated};
 use kprof_daemon::drain_loop::{Options, Session, Totals};
 use kprof_daemon::error::Error;
+use kprof_daemon::pace::Pace;
 use kprof_daemon::signals::Signals;
 use kprof_daemon::source::kprof_device::KprofDevice;
 use kprof_format::chunk::MAGIC;
@@ -49,7 +50,7 @@ pub fn session(system: &Simulated, options: Options, signals: &Signals) -> Resul
     let mut system = system.clone();
     let source = KprofDevice::open(&mut system, Path::new(SCHEME))?;
     let mut session = Session::open(&mut system, source, options, signals.clone())?;
-    session.run(|_, _| true)
+    session.run(|_, _| Some(Pace::LONGEST))
 }
 
 /// The contents of the sample file and of the rotated older files, in either form.

@@ -70,7 +70,7 @@ impl System for Simulated {
         self.call("seek")?;
         match file {
             File::Ctl { offset, .. } | File::Disk { offset, .. } => *offset = to as usize,
-            File::Stream(_) | File::Receiver => return Err(io::ErrorKind::NotSeekable.into()),
+            File::Stream(_) => return Err(io::ErrorKind::NotSeekable.into()),
         }
         Ok(())
     }
@@ -99,7 +99,6 @@ impl System for Simulated {
         self.call("facts")?;
         let file = match file {
             File::Disk { file, .. } => file,
-            File::Receiver => return Ok(Some(FileFacts { is_regular: false, names: 1, bytes: 0 })),
             File::Ctl { .. } | File::Stream(_) => return Ok(None),
         };
         let world = self.0.borrow();

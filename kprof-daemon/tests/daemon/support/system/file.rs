@@ -1,5 +1,4 @@
-//! The files that the daemon can open on the simulated system: ctl, streams, files of the disk, the live stream's
-//! device.
+//! The files that the daemon can open on the simulated system: ctl, streams, files of the disk.
 //!
 //! In: opens, reads and writes whose call has taken effect. Out: bytes and errors, as those of a real kernel and disk.
 //! Must never count a call: that is in `world`.
@@ -18,36 +17,6 @@ pub enum File {
     Ctl { handle: u64, offset: usize, world: Rc<RefCell<World>> },
     Stream(Stream),
     Disk { file: usize, offset: usize, lock: Option<Rc<()>> },
-    Receiver,
-}
-
-/// The character device of the live stream.
-#[derive(Default)]
-pub struct Receiver {
-    pub got: Vec<u8>,
-    /// The number of bytes that it accepts in each call; 0: the call returns `WouldBlock`.
-    pub takes: usize,
-    /// The number of bytes that it accepts in all calls together, if there is such a limit.
-    pub room: Option<usize>,
-    /// How many of the next writes a signal interrupts.
-    pub interrupts: u32,
-    pub is_absent: bool,
-}
-
-impl Receiver {
-    fn take(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.is_absent {
-            return Err(io::ErrorKind::BrokenPipe.into());
-        }
-        if self.interrupts > 0 {
-            self.interrupts -= 1;
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-        let count = self.takes.min(bytes.len()).min(self.room.unwrap_or(usize::MAX));
-        self.room = self.room.map(|room| room - count);
-        self.got.extend_from_slice(&bytes[..count]);
-        if count == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(count) }
-    }
 }
 
 impl Drop for File {
@@ -79,9 +48,6 @@ impl File {
             } else {
                 Err(io::ErrorKind::NotFound.into())
             };
-        }
-        if how == Open::StreamDevice {
-            return if world.receiver.is_absent { Err(io::ErrorKind::NotFound.into()) } else { Ok(Self::Receiver) };
         }
         if !matches!(how, Open::SampleFile | Open::NextFile) && !world.disk.names.contains_key(path) {
             return Err(io::ErrorKind::NotFound.into());
@@ -116,7 +82,6 @@ impl File {
                 (world.on_read)(*stream, &mut buffer[..count]);
                 Ok(count)
             }
-            Self::Receiver => Err(io::ErrorKind::PermissionDenied.into()),
             Self::Disk { file, offset, .. } => {
                 let count = copied(&world.disk.contents[*file].now[*offset..], buffer);
                 *offset += count;
@@ -139,7 +104,6 @@ impl File {
                 world.control(*handle, bytes).map(|()| bytes.len())
             }
             Self::Stream(_) => Err(io::ErrorKind::PermissionDenied.into()),
-            Self::Receiver => world.receiver.take(bytes),
             Self::Disk { file, offset, .. } => {
                 if let Some(kind) = world.write_error {
                     return Err(kind.into());

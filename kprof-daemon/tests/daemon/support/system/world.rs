@@ -1,11 +1,10 @@
-//! The state of the simulated system: kernel, disk, receiver, clock, and the conditions that a test sets.
+//! The state of the simulated system: kernel, disk, clock, and the conditions that a test sets.
 //!
 //! In: the number and name of each call; time that passes. Out: whether the call takes effect, and what other programs
 //! do meanwhile. From call number `stop_at` on, no call takes effect. Must never do what a call of the daemon does:
 //! that is in `file`, and in the `System` of [`Simulated`](super::Simulated).
 
 use super::KILLED;
-use super::file::Receiver;
 use crate::support::Random;
 use crate::support::disk::Disk;
 use crate::support::kernel::Kernel;
@@ -66,7 +65,6 @@ pub struct World {
     pub write_error: Option<io::ErrorKind>,
     /// The lock of each file. It is held as long as a clone of it exists elsewhere.
     pub locks: BTreeMap<usize, Rc<()>>,
-    pub receiver: Receiver,
     /// The error that opening this file returns, if any.
     pub open_error: Option<(PathBuf, io::ErrorKind)>,
     /// The error that the next write to the ctl file returns, if any.
@@ -119,7 +117,6 @@ impl World {
             said: Vec::new(),
             write_error: None,
             locks: BTreeMap::new(),
-            receiver: Receiver::default(),
             open_error: None,
             ctl_error: None,
             endless_state: false,
