@@ -12,7 +12,7 @@ use crate::lockups::{self, Lockup};
 use crate::points::Point;
 use crate::stacks::Traits;
 use crate::task_times::TaskTimes;
-pub use gap::{Gap, Unsampled};
+pub use gap::{Gap, Spent, Unsampled};
 use kprof_format::counter::Counter;
 use kprof_format::fact::Fact;
 use kprof_format::line::Stream;
@@ -437,6 +437,8 @@ pub struct Profile {
     /// The rate, per second and CPU, of which each counted sample is a period, if there is one such rate. Samples that
     /// were taken at a lower rate count several times ([`crate::weighed`]).
     pub rate: Option<u64>,
+    /// What the chosen CPUs did in the chosen time, where the account does not say it.
+    pub spent: Option<Spent>,
     /// Why what is shown of this profile may be wrong, in sentences: every output that is shared has them.
     pub doubts: Vec<String>,
 }

@@ -12,10 +12,10 @@ use super::event;
 use super::images;
 use super::matched;
 use super::mistakes;
+use super::pass::{self, Read};
 use super::places;
 use super::placing;
 use super::probe_names::Names;
-use super::progress::Progress;
 use super::talk::Talk;
 use super::users;
 use super::values;
@@ -29,16 +29,11 @@ use crate::output::folded;
 use crate::output::page::facts::name_of;
 use crate::problems::Problems;
 use crate::profile::Profile;
-use crate::profile::rates::{self, Weights};
 use crate::read::consumer::Consumer;
-use crate::read::{self, Reading, Source};
 use crate::select::Select;
 use crate::stacks::Stacks;
 use crate::symbols::{Symbols, callers, stub};
 use crate::tally::{By, Tally};
-use crate::watch::{Watch, Watched};
-use crate::weighed::Weighed;
-use std::collections::BTreeSet;
 
 /// Exit code: something in the input was skipped.
 pub const SKIPPED: u8 = 1;
@@ -149,28 +144,11 @@ pub fn open_any<C: Consumer>(
     symbols.with_lines = choice.lines;
     symbols.merge_generics = choice.merge_generics;
     users::open(input, &rest, &mut symbols, &mut problems)?;
-    let mut bar = Progress::new(&input.file, input.quiet);
-    let watch = users::watch(input, &rest)?;
-    let boot = boots::index(input)?;
-    let (mut reading, mut watched) = read_watched((input, boot), consumer(&select), watch.clone(), &mut bar)?;
     // `script` prints each sample once, and events are not taken at a rate.
-    let rates = match (output, &choice.event) {
-        (Output::Script, _) | (_, Some(_)) => BTreeSet::new(),
-        _ => reading.profile.rates(select.between),
-    };
-    let weights =
-        Weights::of(&reading.profile, select.between).filter(|_| rates.len() > 1 && can_be_read_again(&input.file));
-    reading.profile.rate = rates.first().copied().filter(|_| rates.len() == 1);
-    if let Some(weights) = &weights {
-        let weighed = Weighed::new(consumer(&select), weights.clone());
-        let again = read_watched((input, boot), weighed, watch, &mut bar)?;
-        let Reading { consumer: Weighed { inner, .. }, profile, stacks, problems, form } = again.0;
-        (reading, watched) = (Reading { consumer: inner, profile, stacks, problems, form }, again.1);
-        weights.weigh(&mut reading.profile.gaps);
-        reading.profile.rate = Some(weights.highest);
-    }
+    let has_rates = output != Output::Script && choice.event.is_none();
+    let Read { mut reading, watched, doubt: of_rates } =
+        pass::read(input, &select, consumer, users::watch(input, &rest)?, has_rates)?;
     matched::cpus(&reading.profile, &select)?;
-    bar.end();
     problems.append(reading.problems);
     places::settle(&reading.profile, &mut reading.stacks);
     placing::place_symbols((&input.file, &input.syms, input.force), &reading.profile, &mut symbols, talk)?;
@@ -205,22 +183,8 @@ pub fn open_any<C: Consumer>(
     }
     let absent = clocks::without_samples(&reading.profile, select.between, |cpu| select.admits_cpu(cpu));
     let undecided = callers::undecided(&reading.stacks, &symbols);
-    for why in missing.into_iter().chain(undecided).chain(boots::doubt(&reading.profile)).chain(absent) {
-        talk.say(format_args!("{}: {why}", input.file));
-        doubts.push(why);
-    }
-    if rates.len() > 1 {
-        let taken = format!("samples were taken at {} per second and CPU", rates::in_words(&rates));
-        let why = match &weights {
-            Some(Weights { highest, .. }) => format!(
-                "{taken}: each one counts as many times as there would have been samples at {highest}, so shares are \
-                 of time and there are more counts than samples"
-            ),
-            None => format!(
-                "{taken}, and each counts the same, so shares are of samples and not of time: give a file, which can \
-                 be read twice, or choose the time of one rate with --between"
-            ),
-        };
+    for why in missing.into_iter().chain(undecided).chain(boots::doubt(&reading.profile)).chain(absent).chain(of_rates)
+    {
         talk.say(format_args!("{}: {why}", input.file));
         doubts.push(why);
     }
@@ -244,27 +208,6 @@ pub fn open_any<C: Consumer>(
         tsc_hz,
         style: rest.style,
     })
-}
-
-/// Whether a second pass over a file finds it again: a pipe has it only once.
-fn can_be_read_again(file: &str) -> bool {
-    file != "-" && std::fs::metadata(file).is_ok_and(|metadata| metadata.is_file())
-}
-
-/// Reads the file once. The samples of some tasks are watched, if any are.
-fn read_watched<C: Consumer>(
-    (input, boot): (&Input, Option<usize>),
-    consumer: C,
-    watch: Watch,
-    bar: &mut Progress,
-) -> Result<(Reading<C>, Watch), Error> {
-    let source = Source { file: &input.file, form: input.form, boot, progress: &mut |bytes| bar.at(bytes) };
-    if watch.is_empty() {
-        return Ok((read::read(source, consumer)?, watch));
-    }
-    let Reading { consumer: Watched { inner, watch }, profile, stacks, problems, form } =
-        read::read(source, Watched { inner: consumer, watch })?;
-    Ok((Reading { consumer: inner, profile, stacks, problems, form }, watch))
 }
 
 /// Refuses events, for an output that only has a meaning for samples.

@@ -26,6 +26,7 @@ pub mod nearest;
 mod of_perf;
 pub mod out;
 pub mod pager;
+mod pass;
 pub mod places;
 pub mod placing;
 pub mod probe_names;

@@ -211,8 +211,7 @@ fn where_time_went(input: Input<'_>, text: &mut String) {
     if rows.is_empty() {
         return;
     }
-    let (heading, each) = time::heading(input.profile);
-    let _ = writeln!(text, "\n{heading} (all CPUs, {} ticks{each})", input.account.sum(Counter::Sent));
+    let _ = writeln!(text, "\n{}", time::heading(input.profile, input.account));
     for row in &rows {
         let percent = row.per_mille as f64 / 10.0;
         let ticks = if row.ticks > 0 { row.ticks.to_string() } else { "-".to_owned() };

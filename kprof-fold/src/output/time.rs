@@ -1,13 +1,14 @@
 //! How all the time was spent, in percent, computed from the account. Stage: output.
 //!
-//! In: the account and the samples of a profile. Out: rows that add up to 100 %: kernel with interrupts on, with
+//! In: the account and the samples of a profile; if only some CPUs or times were chosen, or samples have weights, what
+//! was counted of these ([`crate::spent`]). Out: rows that add up to 100 %: kernel with interrupts on, with
 //! interrupts off, in interrupts, user, idle, lost, coalesced, pending, and the profiler's self cost. The ticks share
 //! the time that the handler did not use itself, each tick an equal part. The self cost is a row only if it was
 //! measured as a time (`self_cost`), and ticks are not caused by an event; if they are, they share the events.
 
 use crate::account::Account;
-use crate::output::self_cost;
-use crate::profile::{Boot, Profile};
+use crate::output::self_cost::{self, SelfCost};
+use crate::profile::{Boot, Profile, Spent, Unsampled};
 use crate::symbols::name::visible;
 use kprof_format::counter::Counter;
 
@@ -24,35 +25,14 @@ pub struct Row {
 
 /// The rows; empty without an account. Their shares add up to exactly 1 000.
 pub fn rows(profile: &Profile, account: &Account) -> Vec<Row> {
-    let sum = |counter| account.sum(counter);
-    if sum(Counter::Sent) == 0 {
+    let ticks = ticks(profile, account);
+    let whole: u64 = ticks.iter().map(|(_, ticks)| ticks).sum();
+    if whole == 0 {
         return Vec::new();
     }
-    let seen = || profile.boots.iter().flat_map(|boot| boot.cpus.values()).map(|cpu| cpu.seen);
-    let (kinds, recorded) =
-        (sum(Counter::IrqOn) + sum(Counter::IrqOff) + sum(Counter::Interrupt), sum(Counter::Recorded));
-    // User and idle samples that are not filtered are recorded, but belong to none of the three kinds.
-    let other = recorded.saturating_sub(kinds);
-    let recorded_user = other.min(seen().map(|seen| seen.samples() - seen.kernel()).sum());
-    let recorded_idle = (other - recorded_user).min(seen().map(|seen| seen.idle()).sum());
-    let pending = sum(Counter::Sent).saturating_sub(sum(Counter::Taken) + sum(Counter::Coalesced));
-    let ticks = [
-        ("kernel, interrupts on", sum(Counter::IrqOn)),
-        ("kernel, interrupts off", sum(Counter::IrqOff)),
-        ("interrupt or exception", sum(Counter::Interrupt)),
-        ("kernel, kind not told", other - recorded_user - recorded_idle),
-        ("kernel, not recorded", sum(Counter::Kernel)),
-        ("user", sum(Counter::User) + recorded_user),
-        ("idle", sum(Counter::Idle) + recorded_idle),
-        ("lost", account.lost()),
-        ("coalesced", sum(Counter::Coalesced)),
-        ("pending", pending),
-    ];
-    let whole: u64 = ticks.iter().map(|(_, ticks)| ticks).sum();
-    let is_time = event(profile).is_none();
-    let row = self_cost::of(profile, account).share_of_time().filter(|_| is_time);
+    let row = self_cost(profile, account).and_then(|cost| cost.share_of_time()).filter(|_| event(profile).is_none());
     let own = row.unwrap_or(0.0);
-    let share = |ticks: u64| ticks as f64 / whole.max(1) as f64 * (1.0 - own);
+    let share = |ticks: u64| ticks as f64 / whole as f64 * (1.0 - own);
     let mut shares: Vec<(&str, u64, f64)> = ticks.iter().map(|(what, ticks)| (*what, *ticks, share(*ticks))).collect();
     if row.is_some() {
         shares.push(("self cost of the profiler", 0, own));
@@ -61,6 +41,53 @@ pub fn rows(profile: &Profile, account: &Account) -> Vec<Row> {
     shares.retain(|(what, ticks, _)| *ticks > 0 || !rare.contains(what));
     let per_mille = apportion(&shares.iter().map(|(.., share)| *share).collect::<Vec<_>>());
     shares.iter().zip(per_mille).map(|((what, ticks, _), per_mille)| Row { what, ticks: *ticks, per_mille }).collect()
+}
+
+/// The ticks by what they hit.
+fn ticks(profile: &Profile, account: &Account) -> [(&'static str, u64); 10] {
+    let sum = |counter| account.sum(counter);
+    let [on, off, interrupt] = [Counter::IrqOn, Counter::IrqOff, Counter::Interrupt].map(sum);
+    let name = |counts: [u64; 10]| {
+        let [on, off, interrupt, not_told, kernel, user, idle, lost, coalesced, pending] = counts;
+        [
+            ("kernel, interrupts on", on),
+            ("kernel, interrupts off", off),
+            ("interrupt or exception", interrupt),
+            ("kernel, kind not told", not_told),
+            ("kernel, not recorded", kernel),
+            ("user", user),
+            ("idle", idle),
+            ("lost", lost),
+            ("coalesced", coalesced),
+            ("pending", pending),
+        ]
+    };
+    if let Some(Spent { states: [on_here, off_here, interrupt_here, user, idle], unsampled, .. }) = &profile.spent {
+        // An older kernel writes no facts after the sampled instruction.
+        let is_told = on + off + interrupt + off_here + interrupt_here > 0;
+        let (on_here, not_told) = if is_told { (*on_here, 0) } else { (0, *on_here) };
+        let (user, idle) = (user + unsampled.user, idle + unsampled.idle);
+        let Unsampled { kernel, lost, coalesced, .. } = *unsampled;
+        return name([on_here, *off_here, *interrupt_here, not_told, kernel, user, idle, lost, coalesced, 0]);
+    }
+    if sum(Counter::Sent) == 0 {
+        return name([0; 10]);
+    }
+    let seen = || profile.boots.iter().flat_map(|boot| boot.cpus.values()).map(|cpu| cpu.seen);
+    // User and idle samples that are not filtered are recorded, but belong to none of the three kinds.
+    let other = sum(Counter::Recorded).saturating_sub(on + off + interrupt);
+    let recorded_user = other.min(seen().map(|seen| seen.samples() - seen.kernel()).sum());
+    let recorded_idle = (other - recorded_user).min(seen().map(|seen| seen.idle()).sum());
+    let not_told = other - recorded_user - recorded_idle;
+    let (user, idle) = (sum(Counter::User) + recorded_user, sum(Counter::Idle) + recorded_idle);
+    let pending = sum(Counter::Sent).saturating_sub(sum(Counter::Taken) + sum(Counter::Coalesced));
+    let (kernel, lost, coalesced) = (sum(Counter::Kernel), account.lost(), sum(Counter::Coalesced));
+    name([on, off, interrupt, not_told, kernel, user, idle, lost, coalesced, pending])
+}
+
+/// The self cost, where it is known: it is only measured for a whole boot.
+fn self_cost(profile: &Profile, account: &Account) -> Option<SelfCost> {
+    profile.spent.is_none().then(|| self_cost::of(profile, account))
 }
 
 /// The event that causes the ticks, if all boots have the same one.
@@ -75,15 +102,25 @@ pub fn below(profile: &Profile, account: &Account) -> Option<String> {
     if account.sum(Counter::Sent) == 0 || event(profile).is_some() {
         return None;
     }
-    self_cost::of(profile, account).sentence()
+    self_cost(profile, account)?.sentence()
 }
 
 /// The heading of the rows: what was spent, and further words that say what a tick is.
-pub fn heading(profile: &Profile) -> (String, String) {
+pub fn heading(profile: &Profile, account: &Account) -> String {
+    let chosen = || ticks(profile, account).iter().map(|(_, ticks)| ticks).sum();
+    let ticks: u64 = if profile.spent.is_some() { chosen() } else { account.sum(Counter::Sent) };
+    let of = of(profile);
     match event(profile) {
-        Some((name, period)) => (format!("Where all {} went", visible(name)), format!(", one after {period} of them")),
-        None => ("Where all the time went".to_owned(), String::new()),
+        Some((name, period)) => {
+            format!("Where all {} went ({of}, {ticks} ticks, one after {period} of them)", visible(name))
+        }
+        None => format!("Where all the time went ({of}, {ticks} ticks)"),
     }
+}
+
+/// Of which CPUs and time the rows are.
+pub fn of(profile: &Profile) -> &str {
+    profile.spent.as_ref().map_or("all CPUs", |spent| &spent.of)
 }
 
 /// Each share in thousandths, so that they add up to 1 000: the shares are rounded down, and the rest goes to those

@@ -188,7 +188,7 @@ pub fn head(input: &Input<'_>) -> String {
         (_, true) => "balanced: every tick is accounted for",
         (_, false) => "NOT BALANCED, or not closed",
     };
-    let heading = format!("{} (all CPUs, whole recording)", time::heading(input.profile).0);
+    let heading = time::heading(input.profile, input.account);
     let about = ("where all the time went", &heading[..]);
     page(input, about, (&facts, &spent), (balance, input.account.is_balanced()))
 }

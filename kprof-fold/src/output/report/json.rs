@@ -74,6 +74,7 @@ pub fn document(input: Input<'_>, style: &Style) -> Value {
         "rows": rows,
         "left_out": left_out,
         "time": time.collect::<Vec<_>>(),
+        "time_of": time::of(input.profile),
         "self_cost": time::below(input.profile, input.account),
         "lockups": sentences(input.profile),
         "account": account(input.account),
