@@ -51,7 +51,7 @@ pub fn run(args: &Report) -> Result<u8, Error> {
     if let Some(direction) = direction {
         let screen = pager::screen(args.input.output.as_deref());
         let (width, is_coloured) =
-            (screen.map(|screen| screen.columns), screen.is_some_and(|screen| screen.is_coloured));
+            (screen.and_then(|screen| screen.columns), screen.is_some_and(|screen| screen.is_coloured));
         let top = args.top.unwrap_or(TOP);
         let style = tree::Style { direction, limit: args.limit, top, width, is_coloured };
         // The tree has no lost samples.
