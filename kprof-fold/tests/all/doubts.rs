@@ -114,3 +114,31 @@ fn numbers_of_samples_at_two_rates_are_not_compared_as_the_same_work() {
     assert!(done.status.code() == Some(2) && said.contains("OLD was sampled 1000 times per second"), "{said}");
     assert_eq!(run(&["diff", "500.txt", "500.txt", "syms"]).status.code(), Some(0));
 }
+
+#[test]
+fn a_comparison_says_if_the_clocks_differ_and_what_was_lost() {
+    let folder = tempfile::tempdir().expect("is writable");
+    std::fs::write(folder.path().join("syms"), SYMS).expect("is writable");
+    let lossy = "# batch cpu=0 from=0 to=6 first-tick=1 last-tick=1 lost-full=0\na 0 1 ffffffff80001010\n\
+                 # end cpu=0 to=6 samples=1\n\
+                 # batch cpu=0 from=6 to=12 first-tick=5 last-tick=5 lost-full=3\na 0 10 ffffffff80001010\n\
+                 # end cpu=0 to=12 samples=1\n";
+    for (name, clock, samples) in
+        [("old", "instructions", &batch(0, "a 0 1 ffffffff80001010\n")[..]), ("new", "tsc", lossy)]
+    {
+        let text = format!("# kprof-profile 1\n# tsc-hz 1000000000\n# hz 1000\n# clock {clock}\n{samples}");
+        std::fs::write(folder.path().join(name), sealed(&text)).expect("is writable");
+    }
+    let run = |words: &[&str]| {
+        let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+        let done = fold.args(words).arg("-q").current_dir(folder.path()).output().expect("kprof-fold runs");
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    };
+    for format in ["text", "markdown", "json", "flamegraph"] {
+        let text = run(&["diff", "--format", format, "old", "new", "syms"]);
+        assert!(text.contains("time is counted in instructions in OLD and in ticks of the clock in NEW"), "{text}");
+        assert!(text.contains("NEW: 3 of 5 samples were lost (60.00 %)"), "{text}");
+        let text = run(&["diff", "--format", format, "old", "old", "syms"]);
+        assert!(!text.contains("time is counted") && !text.contains("lost"), "{text}");
+    }
+}
