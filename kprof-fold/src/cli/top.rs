@@ -133,7 +133,7 @@ fn table(args: &Top, file: &str) -> Result<Screen, Error> {
     let loaded = load::load_any(&quiet, &args.choice.for_table())?;
     let (samples, lost) = (loaded.folded.samples(), loaded.lost);
     let function = |row: &crate::output::table::Row| {
-        let name = loaded.folded.frames.name(row.frame).to_owned();
+        let name = loaded.folded.frames.shown(row.frame).into_owned();
         Function { name, all: (row.self_samples, row.total), last: (0, 0) }
     };
     let mut functions: Vec<Function> = crate::output::table::rows(&loaded.folded).iter().map(function).collect();

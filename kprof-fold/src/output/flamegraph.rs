@@ -155,8 +155,8 @@ fn depths(folded: &Folded, min_samples: u64) -> Vec<usize> {
 fn line(folded: &Folded, frames: &[FrameId]) -> String {
     let mut line = String::new();
     for (number, frame) in frames.iter().enumerate() {
-        let name = folded.frames.name(*frame);
-        let (bare, mark) = name.strip_suffix(INLINED).map_or((name, ""), |bare| (bare, MARK));
+        let name = folded.frames.shown(*frame);
+        let (bare, mark) = name.strip_suffix(INLINED).map_or((&name[..], ""), |bare| (bare, MARK));
         line.push_str(if number > 0 { ";" } else { "" });
         // The library takes a number at the end of a stack for a weight before the one that follows.
         match bare.rsplit_once(' ').filter(|(_, last)| mark.is_empty() && last.parse::<f64>().is_ok()) {

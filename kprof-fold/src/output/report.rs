@@ -143,7 +143,7 @@ fn cut(input: Input<'_>, style: &Style, rows: &mut Vec<Row>) {
 }
 
 fn groups(input: Input<'_>, style: &Style, by: &str, text: &mut String) {
-    let ((rows, count), name) = (chosen_groups(input, style), |frame| input.folded.frames.name(frame));
+    let ((rows, count), name) = (chosen_groups(input, style), |frame| input.folded.frames.shown(frame));
     let (samples, note) = (input.folded.samples(), notes(input.profile));
     let percent = |part: u64, all: u64| part as f64 * 100.0 / all.max(1) as f64;
     let all = samples + input.lost;
@@ -181,7 +181,7 @@ fn table(input: Input<'_>, style: &Style, rows: &mut Vec<Row>, text: &mut String
     let _ = writeln!(text, "\n   self %  total %      self     total  function");
     let percent = |part: u64| part as f64 * 100.0 / all.max(1) as f64;
     for row in rows.iter() {
-        let (own, total, name) = (percent(row.self_samples), percent(row.total), input.folded.frames.name(row.frame));
+        let (own, total, name) = (percent(row.self_samples), percent(row.total), input.folded.frames.shown(row.frame));
         let _ = writeln!(text, "{own:8.2} {total:8.2} {:>9} {:>9}  {name}", row.self_samples, row.total);
     }
     if input.lost > 0 {

@@ -179,10 +179,10 @@ impl<'a> Tree<'a> {
 
     /// The names on the line of a node, and the last node on it.
     fn chain(&self, mut at: usize) -> (String, usize) {
-        let mut names = self.folded.frames.name(self.nodes[at].frame).to_owned();
+        let mut names = self.folded.frames.shown(self.nodes[at].frame).into_owned();
         for _ in 1..MAX_ON_LINE {
             let Some(next) = only_child(&self.nodes, &self.nodes[at]) else { break };
-            names = names + self.between + self.folded.frames.name(self.nodes[next].frame);
+            names = names + self.between + &self.folded.frames.shown(self.nodes[next].frame);
             at = next;
         }
         (names, at)

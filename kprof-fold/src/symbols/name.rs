@@ -42,6 +42,23 @@ fn half_demangled(text: &str) -> Option<String> {
     demangled.or_else(|| Some(text[..text.len() - hash.len() - 3].to_owned()))
 }
 
+/// How many functions these names of the same code are of. Aliases such as `memcpy`, `__memcpy` and `mem::memcpy` are
+/// one function; different ones whose code is equal were merged by the linker or the compiler.
+pub fn functions(mut names: Vec<String>) -> usize {
+    names.sort_by_key(String::len);
+    let mut known: Vec<&str> = Vec::new();
+    for name in &names {
+        let is_alias = |known: &&str| {
+            let front = name.strip_suffix(known.trim_start_matches('_'));
+            front.is_some_and(|front| !front.ends_with(char::is_alphanumeric))
+        };
+        if !known.iter().any(is_alias) {
+            known.push(name);
+        }
+    }
+    known.len()
+}
+
 /// Whether a symbol does not name a function: assemblers write `.L...` for places within functions, and `$x` and `$d`,
 /// with more after it, where code and data begin (ELF for the Arm 64-bit Architecture, 5.7; RISC-V ELF psABI, 8.4.7).
 pub fn is_label(raw: &[u8]) -> bool {
@@ -130,6 +147,19 @@ mod tests {
         let is = |names: &[&str], expected| names.iter().all(|name| is_label(name.as_bytes()) == expected);
         assert!(is(&[".L0 ", ".Lpcrel_hi1", "$x", "$d", "$d.5", "$xrv64imac"], true));
         assert!(is(&["L0", "x", "$xyz", "$dd", "$t", ".text", "memcpy", ""], false));
+    }
+
+    #[test]
+    fn aliases_of_a_function_are_one_and_functions_with_the_same_code_are_several() {
+        for (names, count) in [
+            (&["memcpy"][..], 1),
+            (&["__memcpy", "memcpy", "compiler_builtins::mem::memcpy", "__pi_memcpy"], 1),
+            (&["mm::map", "mm::unmap"], 2),
+            (&["<Lock<u8>>::read", "<Lock<bool>>::read", "<Lock<bool>>::read"], 2),
+            (&["yyy", "zzz", "bbb"], 3),
+        ] {
+            assert_eq!(functions(names.iter().map(|name| (*name).to_owned()).collect()), count, "{names:?}");
+        }
     }
 
     #[test]

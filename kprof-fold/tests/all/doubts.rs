@@ -142,3 +142,39 @@ fn a_comparison_says_if_the_clocks_differ_and_what_was_lost() {
         assert!(!text.contains("time is counted") && !text.contains("lost"), "{text}");
     }
 }
+
+#[test]
+fn a_function_that_was_merged_with_others_says_that_it_is_one_of_several() {
+    let folder = tempfile::tempdir().expect("is writable");
+    // The code of `a_read`, `b_read` and `c_read` is the same; `__leaf` is another name of `leaf`.
+    let syms = "ffffffff80001000 0000000000000100 t b_read\nffffffff80001000 0000000000000100 t c_read\n\
+                ffffffff80001000 0000000000000100 t a_read\nffffffff80001000 0000000000000000 T text_start\n\
+                ffffffff80002000 0000000000000100 T leaf\nffffffff80002000 0000000000000100 W __leaf\n";
+    std::fs::write(folder.path().join("syms"), syms).expect("is writable");
+    let samples = batch(0, "t 0 1 ffffffff80002010 ffffffff80001020\n");
+    let text = format!("# kprof-profile 1\n# tsc-hz 1000000000\n# hz 1000\n{samples}");
+    std::fs::write(folder.path().join("p"), sealed(&text)).expect("is writable");
+    let run = |words: &[&str]| {
+        let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+        let done = fold.args(words).args(["-q", "p", "syms"]).current_dir(folder.path()).output().expect("runs");
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    };
+    for words in [
+        &["report"][..],
+        &["report", "--tree"],
+        &["report", "--format", "csv"],
+        &["report", "--under", "a_read"],
+        &["top", "--once"],
+        &["flamegraph"],
+    ] {
+        let text = run(words);
+        assert!(text.contains("a_read (1 of 3 names)"), "{words:?}: {text}");
+        assert!(!text.contains("leaf (1 of"), "{words:?}: {text}");
+    }
+    let document: serde_json::Value = serde_json::from_str(&run(&["report", "--format", "json"])).expect("is JSON");
+    let rows = document["rows"].as_array().expect("has rows");
+    let row = |name: &str| rows.iter().find(|row| row["name"] == name).expect("has this row");
+    assert_eq!((&row("a_read")["one_of"], row("__leaf").get("one_of")), (&3.into(), None));
+    // Other programs compare names, which are the same in every build.
+    assert_eq!(run(&["folded"]), "a_read;__leaf 1\n");
+}

@@ -56,7 +56,13 @@ pub fn document(input: Input<'_>, style: &Style) -> Value {
         }
         None => {
             let (rows, all) = chosen(input, style);
-            let row = |row: &Row| json!({ "name": name(row.frame), "self": row.self_samples, "total": row.total });
+            let row = |row: &Row| {
+                let mut fields = json!({ "name": name(row.frame), "self": row.self_samples, "total": row.total });
+                if let Some(count) = input.folded.frames.merged(row.frame) {
+                    fields["one_of"] = count.into();
+                }
+                fields
+            };
             (rows.iter().map(row).collect(), all - rows.len())
         }
     };
