@@ -437,6 +437,8 @@ pub struct Profile {
     /// The rate, per second and CPU, of which each counted sample is a period, if there is one such rate. Samples that
     /// were taken at a lower rate count several times ([`crate::weighed`]).
     pub rate: Option<u64>,
+    /// How much the weights of these samples differ, if they do.
+    pub unequal: Option<rates::Unequal>,
     /// What the chosen CPUs did in the chosen time, where the account does not say it.
     pub spent: Option<Spent>,
     /// Why what is shown of this profile may be wrong, in sentences: every output that is shared has them.

@@ -245,7 +245,7 @@ pub fn load_run(input: &Input, choice: &Choice, subtrees: bool) -> Result<(Loade
     let (loaded, blocks) = load_as(input, choice, InBlocks::new, blocks, true)?;
     // Each boot has a time of its own.
     let blocks = if loaded.profile.boots.len() > 1 { Vec::new() } else { blocks };
-    let run = Run { blocks, ..Run::of(&loaded.folded, subtrees) };
+    let run = Run { blocks, unequal: loaded.profile.unequal, ..Run::of(&loaded.folded, subtrees) };
     Ok((loaded, run))
 }
 

@@ -62,7 +62,12 @@ pub fn read<C: Consumer>(
         Some(weights) => {
             let highest = weights.highest;
             let again = once(input, boot, &mut bar, Weighed::new(watched(), weights.clone()))?;
-            reading = again.map(|weighed| take(weighed.inner));
+            let mut unequal = None;
+            reading = again.map(|weighed| {
+                unequal = Some(weighed.unequal);
+                take(weighed.inner)
+            });
+            reading.profile.unequal = unequal;
             weights.weigh(&mut reading.profile.gaps);
             reading.profile.rate = Some(highest);
             format!(
