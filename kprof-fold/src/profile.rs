@@ -462,6 +462,15 @@ impl Profile {
         self.gaps.iter().fold(0, |sum, gap| sum.saturating_add(gap.samples()))
     }
 
+    /// Samples that count and lost ones. If ticks have weights, each is counted as often as it counts in the output, of
+    /// the chosen CPUs and time.
+    pub fn kept_and_lost(&self) -> (u64, u64) {
+        match &self.spent {
+            Some(spent) if self.unequal.is_some() => (spent.states.iter().sum(), spent.unsampled.lost),
+            _ => (self.samples(), self.lost()),
+        }
+    }
+
     /// Samples that were delivered but cannot be read, all CPUs and boots.
     pub fn missing(&self) -> u64 {
         self.gaps.iter().fold(0, |sum, gap| sum.saturating_add(gap.missing))

@@ -212,8 +212,8 @@ fn unknown(opened: &Opened<Tally>, found: &mut Vec<String>) {
 }
 
 fn losses(opened: &Opened<Tally>, found: &mut Vec<String>) {
-    let (missing, samples) = (opened.profile.missing(), opened.profile.samples());
-    let lost = opened.profile.lost() - missing;
+    let (missing, (samples, lost)) = (opened.profile.missing(), opened.profile.kept_and_lost());
+    let lost = lost.saturating_sub(missing);
     if missing > 0 {
         found.push(format!(
             "the file is damaged: {missing} samples that were delivered cannot be read, beside {samples} that can; record again, or \

@@ -111,6 +111,12 @@ fn what_was_lost_weighs_as_what_was_kept() {
     std::fs::write(folder.join("p.txt"), sealed(&text)).expect("is writable");
     let done = run(folder, &["folded", "-q", "p.txt", "syms"], Stdio::null());
     assert_eq!(String::from_utf8_lossy(&done.stdout), "quick 1\nslow 10\n[lost] 20\n");
+    let page = run(folder, &["html", "-q", "p.txt", "syms"], Stdio::null());
+    assert!(String::from_utf8_lossy(&page.stdout).contains("11; 20 lost (64.52 %)"));
+    let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+    let doctor = fold.args(["doctor", "-q", "p.txt", "syms"]).current_dir(folder).output().expect("kprof-fold runs");
+    let found = String::from_utf8_lossy(&doctor.stdout);
+    assert!(found.contains("20 samples were lost and 11 kept"), "{found}");
 }
 
 #[test]
