@@ -97,12 +97,12 @@ impl Account {
 
     /// Sum of a counter over all CPUs.
     pub fn sum(&self, counter: Counter) -> u64 {
-        self.cpus.iter().map(|cpu| cpu.get(counter)).sum()
+        self.cpus.iter().map(|cpu| cpu.get(counter)).fold(0, u64::saturating_add)
     }
 
     /// Sum of all losses.
     pub fn lost(&self) -> u64 {
-        self.cpus.iter().map(CpuAccount::lost).sum()
+        self.cpus.iter().map(CpuAccount::lost).fold(0, u64::saturating_add)
     }
 
     /// The losses by their reasons, in words; empty if nothing was lost.

@@ -220,7 +220,7 @@ fn losses(opened: &Opened<Tally>, found: &mut Vec<String>) {
              copy the file again"
         ));
     }
-    if lost * 100 > samples + lost {
+    if lost > samples.saturating_add(lost) / 100 {
         let why = match opened.account.losses_in_words() {
             reasons if reasons.is_empty() => String::new(),
             reasons => format!(" ({reasons})"),
@@ -230,8 +230,8 @@ fn losses(opened: &Opened<Tally>, found: &mut Vec<String>) {
     // The number of sent ticks is in the final account, which an interrupted recording does not have.
     let sum = |counter| opened.account.sum(counter);
     let (coalesced, sent) =
-        (sum(Counter::Coalesced), sum(Counter::Sent).max(sum(Counter::Taken) + sum(Counter::Coalesced)));
-    if coalesced * 5 > sent {
+        (sum(Counter::Coalesced), sum(Counter::Sent).max(sum(Counter::Taken).saturating_add(sum(Counter::Coalesced))));
+    if coalesced > sent / 5 {
         let mut counters = Counters::new();
         for counter in [Counter::SelfTsc, Counter::Taken] {
             counters.insert(counter.name().to_owned(), sum(counter));

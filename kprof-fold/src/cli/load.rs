@@ -323,13 +323,13 @@ fn select(choice: &Choice, rest: &Rest) -> Select {
 /// Losses within the selection: those that batches report, and those that are only in the account.
 fn lost(profile: &Profile, select: &Select) -> u64 {
     let gaps = profile.gaps.iter().filter(|gap| select.admits_cpu(gap.cpu));
-    gaps.map(|gap| select.share(gap.samples(), gap.from, gap.to)).sum()
+    gaps.map(|gap| select.share(gap.samples(), gap.from, gap.to)).fold(0, u64::saturating_add)
 }
 
 /// Coalesced ticks within the selection.
 fn coalesced(profile: &Profile, select: &Select) -> u64 {
     let gaps = profile.gaps.iter().filter(|gap| select.admits_cpu(gap.cpu));
-    gaps.map(|gap| select.share(gap.ticks.coalesced, gap.from, gap.to)).sum()
+    gaps.map(|gap| select.share(gap.ticks.coalesced, gap.from, gap.to)).fold(0, u64::saturating_add)
 }
 
 impl Loaded {
@@ -377,7 +377,7 @@ impl Loaded {
             let notes = crate::output::report::notes(&self.profile);
             return format!("{samples} {} of {}, {} lost{notes}", event.unit, event.name, self.lost);
         }
-        let part = self.lost as f64 * 100.0 / (samples + self.lost).max(1) as f64;
+        let part = self.lost as f64 * 100.0 / samples.saturating_add(self.lost).max(1) as f64;
         let lost = match (self.lost, self.account.cpus.is_empty()) {
             (0, true) => "losses not counted at the source".to_owned(),
             (lost, _) => format!("{lost} lost ({part:.2} %)"),
@@ -401,7 +401,7 @@ impl<C> Opened<C> {
 
 /// The exit code for what was read, and for the numbers of selected and lost samples.
 pub fn exit_code(limits: Limits, problems: &Problems, account: &Account, (samples, lost): (u64, u64)) -> u8 {
-    let too_much = limits.max_loss.is_some_and(|most| lost as f64 > most * (samples + lost) as f64);
+    let too_much = limits.max_loss.is_some_and(|most| lost as f64 > most * samples.saturating_add(lost) as f64);
     let unbalanced = !account.cpus.is_empty() && !account.is_balanced();
     match () {
         () if too_much => TOO_MUCH_LOST,

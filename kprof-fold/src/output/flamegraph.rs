@@ -64,6 +64,10 @@ pub fn write(
     file: &str,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
+    let all = beside.iter().try_fold(folded.samples(), |sum, (_, count)| sum.checked_add(*count));
+    if all.is_none() {
+        return Err(Error::unusable(file, "its counters are damaged: more was lost than a picture can show"));
+    }
     // The library has to see whole stacks to reverse them.
     let min_samples = if style.reverse { 0 } else { narrowest(folded.samples(), beside) };
     let mut lines = drawn(folded, min_samples);

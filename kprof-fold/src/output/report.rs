@@ -64,6 +64,13 @@ pub struct Input<'a> {
     pub event: Option<&'a EventFacts>,
 }
 
+impl Input<'_> {
+    /// What shares are parts of. Counters of a damaged file can be so large that their sum does not fit into 64 bits.
+    fn whole(&self) -> u64 {
+        self.folded.samples().saturating_add(self.lost)
+    }
+}
+
 /// Writes the whole report.
 ///
 /// # Errors
@@ -137,7 +144,7 @@ fn chosen_groups(input: Input<'_>, style: &Style) -> (Vec<Group>, usize) {
 }
 
 fn cut(input: Input<'_>, style: &Style, rows: &mut Vec<Row>) {
-    let all = input.folded.samples() + input.lost;
+    let all = input.whole();
     rows.retain(|row| row.total as f64 >= style.limit * all as f64);
     rows.truncate(if style.top > 0 { style.top } else { usize::MAX });
 }
@@ -146,7 +153,7 @@ fn groups(input: Input<'_>, style: &Style, by: &str, text: &mut String) {
     let ((rows, count), name) = (chosen_groups(input, style), |frame| input.folded.frames.shown(frame));
     let (samples, note) = (input.folded.samples(), notes(input.profile));
     let percent = |part: u64, all: u64| part as f64 * 100.0 / all.max(1) as f64;
-    let all = samples + input.lost;
+    let all = input.whole();
     let _ = writeln!(text, "{samples} {}, {} lost{note}\n\nBy {by}, {}", what(input), input.lost, shares(input));
     let unit = input.event.map_or("samples", |event| &event.unit);
     let _ = writeln!(text, "      % {unit:>9}  {by:<24}  busiest function, with its part of the {by}");
@@ -176,7 +183,7 @@ fn sort(input: Input<'_>, rows: &mut [Row], by: Sort) {
 
 /// Writes one table with the rows in their order.
 fn table(input: Input<'_>, style: &Style, rows: &mut Vec<Row>, text: &mut String) {
-    let (all, before) = (input.folded.samples() + input.lost, rows.len());
+    let (all, before) = (input.whole(), rows.len());
     cut(input, style, rows);
     let _ = writeln!(text, "\n   self %  total %      self     total  function");
     let percent = |part: u64| part as f64 * 100.0 / all.max(1) as f64;

@@ -26,7 +26,7 @@ pub struct Row {
 /// The rows; empty without an account. Their shares add up to exactly 1 000.
 pub fn rows(profile: &Profile, account: &Account) -> Vec<Row> {
     let ticks = ticks(profile, account);
-    let whole: u64 = ticks.iter().map(|(_, ticks)| ticks).sum();
+    let whole = sum_of(&ticks);
     if whole == 0 {
         return Vec::new();
     }
@@ -41,6 +41,11 @@ pub fn rows(profile: &Profile, account: &Account) -> Vec<Row> {
     shares.retain(|(what, ticks, _)| *ticks > 0 || !rare.contains(what));
     let per_mille = apportion(&shares.iter().map(|(.., share)| *share).collect::<Vec<_>>());
     shares.iter().zip(per_mille).map(|((what, ticks, _), per_mille)| Row { what, ticks: *ticks, per_mille }).collect()
+}
+
+/// All ticks. Counters of a damaged file can be so large that their sum does not fit into 64 bits.
+fn sum_of(ticks: &[(&str, u64)]) -> u64 {
+    ticks.iter().fold(0, |sum, (_, ticks)| sum.saturating_add(*ticks))
 }
 
 /// The ticks by what they hit.
@@ -64,9 +69,9 @@ fn ticks(profile: &Profile, account: &Account) -> [(&'static str, u64); 10] {
     };
     if let Some(Spent { states: [on_here, off_here, interrupt_here, user, idle], unsampled, .. }) = &profile.spent {
         // An older kernel writes no facts after the sampled instruction.
-        let is_told = on + off + interrupt + off_here + interrupt_here > 0;
+        let is_told = [on, off, interrupt, *off_here, *interrupt_here].iter().any(|count| *count > 0);
         let (on_here, not_told) = if is_told { (*on_here, 0) } else { (0, *on_here) };
-        let (user, idle) = (user + unsampled.user, idle + unsampled.idle);
+        let (user, idle) = (user.saturating_add(unsampled.user), idle.saturating_add(unsampled.idle));
         let Unsampled { kernel, lost, coalesced, .. } = *unsampled;
         return name([on_here, *off_here, *interrupt_here, not_told, kernel, user, idle, lost, coalesced, 0]);
     }
@@ -75,12 +80,13 @@ fn ticks(profile: &Profile, account: &Account) -> [(&'static str, u64); 10] {
     }
     let seen = || profile.boots.iter().flat_map(|boot| boot.cpus.values()).map(|cpu| cpu.seen);
     // User and idle samples that are not filtered are recorded, but belong to none of the three kinds.
-    let other = sum(Counter::Recorded).saturating_sub(on + off + interrupt);
+    let other = sum(Counter::Recorded).saturating_sub(on).saturating_sub(off).saturating_sub(interrupt);
     let recorded_user = other.min(seen().map(|seen| seen.samples() - seen.kernel()).sum());
     let recorded_idle = (other - recorded_user).min(seen().map(|seen| seen.idle()).sum());
     let not_told = other - recorded_user - recorded_idle;
-    let (user, idle) = (sum(Counter::User) + recorded_user, sum(Counter::Idle) + recorded_idle);
-    let pending = sum(Counter::Sent).saturating_sub(sum(Counter::Taken) + sum(Counter::Coalesced));
+    let with = |counter, recorded| sum(counter).saturating_add(recorded);
+    let (user, idle) = (with(Counter::User, recorded_user), with(Counter::Idle, recorded_idle));
+    let pending = sum(Counter::Sent).saturating_sub(sum(Counter::Taken)).saturating_sub(sum(Counter::Coalesced));
     let (kernel, lost, coalesced) = (sum(Counter::Kernel), account.lost(), sum(Counter::Coalesced));
     name([on, off, interrupt, not_told, kernel, user, idle, lost, coalesced, pending])
 }
@@ -107,8 +113,8 @@ pub fn below(profile: &Profile, account: &Account) -> Option<String> {
 
 /// The heading of the rows: what was spent, and further words that say what a tick is.
 pub fn heading(profile: &Profile, account: &Account) -> String {
-    let chosen = || ticks(profile, account).iter().map(|(_, ticks)| ticks).sum();
-    let ticks: u64 = if profile.spent.is_some() { chosen() } else { account.sum(Counter::Sent) };
+    let chosen = || sum_of(&ticks(profile, account));
+    let ticks = if profile.spent.is_some() { chosen() } else { account.sum(Counter::Sent) };
     let of = of(profile);
     match event(profile) {
         Some((name, period)) => {

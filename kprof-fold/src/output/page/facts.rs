@@ -219,7 +219,7 @@ fn rows(input: &Input<'_>) -> Vec<(&'static str, String)> {
     let boots = &input.profile.boots;
     let fact = |fact: Fact| boots.iter().find_map(|boot| boot.fact(fact));
     let (samples, lost) = input.profile.kept_and_lost();
-    let part = lost as f64 * 100.0 / (samples + lost).max(1) as f64;
+    let part = lost as f64 * 100.0 / samples.saturating_add(lost).max(1) as f64;
     let notes = report::notes(input.profile);
     let mut rows = Vec::new();
     let mut row = |name, value: Option<String>| rows.extend(value.map(|value| (name, visible(&value).into_owned())));

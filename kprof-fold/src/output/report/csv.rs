@@ -14,7 +14,7 @@ use std::io::{self, Write};
 pub fn write(input: Input<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
     let name = |frame| input.folded.frames.shown(frame);
-    let all = (input.folded.samples() + input.lost).max(1) as f64;
+    let all = input.whole().max(1) as f64;
     let percent = |part: u64| format!("{:.4}", part as f64 * 100.0 / all);
     let lost = input.lost.to_string();
     match style.by {
