@@ -46,19 +46,24 @@ impl Counter {
     /// What was counted, and the ticks without a sample in the same time.
     pub fn spent(&self, profile: &Profile) -> Spent {
         let select = &self.select;
-        let mut unsampled = Unsampled::default();
-        for gap in profile.gaps.iter().filter(|gap| select.admits_cpu(gap.cpu)) {
-            let share = |count| select.share(count, gap.from, gap.to);
-            let Unsampled { user, idle, kernel, coalesced, .. } = gap.ticks;
-            let [user, idle, kernel, coalesced] = [user, idle, kernel, coalesced].map(share);
-            unsampled.add(&Unsampled { user, idle, kernel, coalesced, lost: share(gap.samples()) });
-        }
         let of = match &select.cpus[..] {
             [] => "all CPUs".to_owned(),
             [one] if one.start() == one.end() => format!("CPU {}", one.start()),
             several => format!("CPUs {}", in_words(several)),
         };
         let of = if select.between.is_some() { format!("{of}, chosen time") } else { of };
-        Spent { states: self.certain, unsampled, of }
+        Spent { states: self.certain, unsampled: unsampled(profile, select), of }
     }
+}
+
+/// The ticks without a sample on the chosen CPUs and in the chosen time. What cannot be read from the file is lost.
+pub fn unsampled(profile: &Profile, select: &Select) -> Unsampled {
+    let mut sum = Unsampled::default();
+    for gap in profile.gaps.iter().filter(|gap| select.admits_cpu(gap.cpu)) {
+        let share = |count| select.share(count, gap.from, gap.to);
+        let Unsampled { user, idle, kernel, coalesced, .. } = gap.ticks;
+        let [user, idle, kernel, coalesced] = [user, idle, kernel, coalesced].map(share);
+        sum.add(&Unsampled { user, idle, kernel, coalesced, lost: share(gap.samples()) });
+    }
+    sum
 }

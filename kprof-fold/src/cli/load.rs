@@ -28,9 +28,10 @@ use crate::fold::{Folded, Folder};
 use crate::output::folded;
 use crate::output::page::facts::name_of;
 use crate::problems::Problems;
-use crate::profile::Profile;
+use crate::profile::{Profile, Unsampled};
 use crate::read::consumer::Consumer;
 use crate::select::Select;
+use crate::spent;
 use crate::stacks::Stacks;
 use crate::symbols::{Symbols, callers, stub};
 use crate::tally::{By, Tally};
@@ -56,24 +57,13 @@ pub struct Loaded {
     pub problems: Problems,
     /// Samples lost within the selected CPUs and times.
     pub lost: u64,
-    /// Ticks coalesced within the selected CPUs and times.
-    pub coalesced: u64,
     /// Whether it is known that the lost samples would have been among the selected ones. (It is not if tasks are
     /// selected.)
     pub lost_is_attributable: bool,
-    /// What is shown besides the samples.
-    pub shown: Shows,
+    /// What is drawn besides the samples: the name and width of each frame.
+    pub beside: Vec<(&'static str, u64)>,
     /// What the counts are, if they are not samples.
     pub event: Option<EventFacts>,
-}
-
-/// Whether losses and coalesced ticks are shown besides the samples.
-#[derive(Clone, Copy, Debug)]
-pub struct Shows {
-    /// Whether lost samples are shown.
-    pub lost: bool,
-    /// Whether coalesced ticks are shown.
-    pub coalesced: bool,
 }
 
 /// A profile that was read, with its symbols, before folding.
@@ -285,24 +275,13 @@ fn load_as<C: Consumer + AsRef<Tally>, R>(
     if folded.stacks.is_empty() && !is_side {
         matched::tasks(input, &select)?;
     }
-    let lost = lost(&profile, &select);
+    let unsampled = spent::unsampled(&profile, &select);
     let lost_is_attributable = select.tasks.is_empty();
-    let lost_is_shown = choice.shows_lost();
-    let shown = Shows { lost: lost_is_shown, coalesced: choice.show.contains(&Beside::Coalesced) };
-    let coalesced = coalesced(&profile, &select);
-    let loaded = Loaded {
-        coalesced,
-        shown,
-        folded,
-        symbols,
-        profile,
-        account,
-        problems,
-        lost,
-        lost_is_attributable,
-        event: None,
-    };
-    loaded.say_losses(select.user, Talk { quiet: input.quiet });
+    let beside = beside(choice, &unsampled, lost_is_attributable);
+    let lost = unsampled.lost;
+    let loaded =
+        Loaded { beside, folded, symbols, profile, account, problems, lost, lost_is_attributable, event: None };
+    loaded.say_losses(choice.shows_lost(), select.user, Talk { quiet: input.quiet });
     Ok((loaded, made))
 }
 
@@ -320,34 +299,20 @@ fn select(choice: &Choice, rest: &Rest) -> Select {
     }
 }
 
-/// Losses within the selection: those that batches report, and those that are only in the account.
-fn lost(profile: &Profile, select: &Select) -> u64 {
-    let gaps = profile.gaps.iter().filter(|gap| select.admits_cpu(gap.cpu));
-    gaps.map(|gap| select.share(gap.samples(), gap.from, gap.to)).fold(0, u64::saturating_add)
-}
-
-/// Coalesced ticks within the selection.
-fn coalesced(profile: &Profile, select: &Select) -> u64 {
-    let gaps = profile.gaps.iter().filter(|gap| select.admits_cpu(gap.cpu));
-    gaps.map(|gap| select.share(gap.ticks.coalesced, gap.from, gap.to)).fold(0, u64::saturating_add)
+/// The frames for ticks without a sample. If only some tasks are shown, it is not known to which of them a tick belongs.
+fn beside(choice: &Choice, ticks: &Unsampled, is_attributable: bool) -> Vec<(&'static str, u64)> {
+    let all = [
+        (choice.shows_lost(), folded::LOST, folded::LOST_ANYWHERE, ticks.lost),
+        (choice.show.contains(&Beside::Coalesced), folded::COALESCED, folded::COALESCED_ANYWHERE, ticks.coalesced),
+        (choice.show.contains(&Beside::User), folded::USER, folded::USER_ANYWHERE, ticks.user),
+        (choice.show.contains(&Beside::Idle), folded::IDLE, folded::IDLE_ANYWHERE, ticks.idle),
+    ];
+    let shown = all.into_iter().filter(|(is_shown, ..)| *is_shown);
+    shown.map(|(_, name, anywhere, ticks)| (if is_attributable { name } else { anywhere }, ticks)).collect()
 }
 
 impl Loaded {
-    /// What is drawn besides the samples: the name and width of each frame.
-    pub fn beside(&self) -> [(&'static str, u64); 2] {
-        let [lost, coalesced] = match self.lost_is_attributable {
-            true => [folded::LOST, folded::COALESCED],
-            false => [folded::LOST_ANYWHERE, folded::COALESCED_ANYWHERE],
-        };
-        let width = |is_shown, width| if is_shown { width } else { 0 };
-        if let Some(event) = &self.event {
-            let lost = (lost, width(self.shown.lost, self.lost));
-            return [lost, (folded::NOT_RECORDED, width(self.shown.coalesced, event.only_counted))];
-        }
-        [(lost, width(self.shown.lost, self.lost)), (coalesced, width(self.shown.coalesced, self.coalesced))]
-    }
-
-    fn say_losses(&self, has_user: bool, talk: Talk) {
+    fn say_losses(&self, shows_lost: bool, has_user: bool, talk: Talk) {
         let missing = self.profile.missing();
         if missing > 0 {
             talk.say(format_args!(
@@ -355,7 +320,7 @@ impl Loaded {
             ));
         }
         if self.lost > 0 && self.profile.lost() > missing {
-            let hint = match (self.shown.lost, self.lost_is_attributable) {
+            let hint = match (shows_lost, self.lost_is_attributable) {
                 (false, _) => "not shown; a larger ring or a lower rate helps",
                 (true, true) => "shown as [lost]; a larger ring or a lower rate helps",
                 (true, false) => "not attributable to a task, and shown so; a larger ring or a lower rate helps",
@@ -394,7 +359,7 @@ impl Loaded {
 impl<C> Opened<C> {
     /// The exit code after `samples` were written.
     pub fn exit_code(&self, limits: Limits, samples: usize) -> u8 {
-        let lost = lost(&self.profile, &self.select);
+        let lost = spent::unsampled(&self.profile, &self.select).lost;
         exit_code(limits, &self.problems, &self.account, (samples as u64, lost))
     }
 }

@@ -8,6 +8,7 @@ use super::out::{with_output, write_failed};
 use super::pager;
 use super::talk::Talk;
 use crate::error::Error;
+use crate::output::folded::{LOST, LOST_ANYWHERE};
 use crate::output::report;
 use crate::output::tree::{self, Direction};
 use crate::tally::By;
@@ -56,7 +57,7 @@ pub fn run(args: &Report) -> Result<u8, Error> {
         let style = tree::Style { direction, limit: args.limit, top, width, is_coloured };
         // The tree has no lost samples.
         let event = loaded.event.as_ref();
-        let shares = report::shares(report::Input { folded, profile, account, lost: 0, event });
+        let shares = report::shares(report::Input { folded, profile, account, lost: 0, ticks: &[], event });
         pager::show(&args.input, &format!("{shares}\n{}", tree::text(folded, &style)))?;
         return Ok(loaded.exit_code(args.input.limits()));
     }
@@ -70,7 +71,12 @@ pub fn run(args: &Report) -> Result<u8, Error> {
         By::Entry => Some("entry"),
     };
     let style = report::Style { sort: args.sort, top, limit: args.limit, by, has_lines: choice.lines };
-    let input = report::Input { folded, profile, account, lost: *lost, event: loaded.event.as_ref() };
+    // Lost samples are always rows.
+    let ticks: Vec<_> = match &loaded.event {
+        Some(_) => Vec::new(),
+        None => loaded.beside.iter().filter(|(name, _)| ![LOST, LOST_ANYWHERE].contains(name)).copied().collect(),
+    };
+    let input = report::Input { folded, profile, account, lost: *lost, ticks: &ticks, event: loaded.event.as_ref() };
     if format == TableFormat::Text {
         let mut text = Vec::new();
         report::write(input, &style, &mut text).map_err(|error| Error::io("memory", "write", error))?;

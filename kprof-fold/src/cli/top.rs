@@ -12,6 +12,7 @@ use super::load;
 use super::out::{with_output, write_failed};
 use super::spool::Spool;
 use crate::error::Error;
+use crate::output::folded::{LOST, LOST_ANYWHERE};
 use crate::output::report;
 use kprof_format::point::PointPart;
 use ratatui::crossterm::event::{self, Event};
@@ -146,10 +147,11 @@ fn table(args: &Top, file: &str) -> Result<Screen, Error> {
     };
     // The account of a point may be newer than the events in the file.
     let missing = if loaded.lost_is_attributable { MISSING } else { MISSING_ANYWHERE };
-    let beside = [(missing, loaded.beside()[0].1), loaded.beside()[1]];
-    let whole = beside.iter().map(|(_, weight)| *weight).fold(samples, u64::saturating_add);
+    let name_of = |name| if [LOST, LOST_ANYWHERE].contains(&name) { missing } else { name };
+    let beside = loaded.beside.iter().map(|(name, weight)| (name_of(*name), *weight));
+    let whole = beside.clone().map(|(_, weight)| weight).fold(samples, u64::saturating_add);
     let row = |(name, weight): (&str, u64)| Function { name: name.to_owned(), all: (weight, weight), last: (0, 0) };
-    functions.extend(beside.into_iter().filter(|(_, weight)| *weight > 0).map(row));
+    functions.extend(beside.filter(|(_, weight)| *weight > 0).map(row));
     functions.sort_by_key(|row| std::cmp::Reverse(row.all));
     let title = format!("{name}: {whole} {} of {}{note}", event.unit, event.name);
     let is_exact = event.sums.as_ref().map(|point| point.part(PointPart::Unsampled) == 0);

@@ -6,6 +6,7 @@
 pub mod csv;
 pub mod json;
 
+use super::folded::LOST;
 use super::groups::{self, Group};
 use super::lockups::sentence;
 use super::table::{self, Row};
@@ -60,14 +61,24 @@ pub struct Input<'a> {
     pub account: &'a Account,
     /// Losses within the selection.
     pub lost: u64,
+    /// Ticks without a sample that are rows too.
+    pub ticks: &'a [(&'static str, u64)],
     /// For events instead of samples: what the numbers are.
     pub event: Option<&'a EventFacts>,
 }
 
-impl Input<'_> {
+impl<'a> Input<'a> {
+    /// The rows that are no function: lost samples and other ticks without a sample.
+    fn beside(&self) -> impl Iterator<Item = (&'static str, u64)> + use<'a> {
+        let lost = Some((LOST, self.lost)).into_iter();
+        lost.chain(self.ticks.iter().copied()).filter(|(_, count)| *count > 0)
+    }
+
     /// What shares are parts of. Counters of a damaged file can be so large that their sum does not fit into 64 bits.
     fn whole(&self) -> u64 {
-        self.folded.samples().saturating_add(self.lost)
+        self.ticks
+            .iter()
+            .fold(self.folded.samples().saturating_add(self.lost), |sum, (_, ticks)| sum.saturating_add(*ticks))
     }
 }
 
@@ -117,8 +128,9 @@ fn functions(input: Input<'_>, style: &Style, text: &mut String) {
 pub fn shares(input: Input<'_>) -> String {
     let unit = input.event.map_or("samples", |event| &event.unit);
     let lost = if input.lost > 0 { " and the lost ones" } else { "" };
-    let not = if input.event.is_none() { ", not of all the time" } else { "" };
-    format!("% of these {unit}{lost}{not}")
+    let ticks = if input.ticks.is_empty() { "" } else { " and the ticks without a sample that are rows" };
+    let not = if input.event.is_none() && input.ticks.is_empty() { ", not of all the time" } else { "" };
+    format!("% of these {unit}{lost}{ticks}{not}")
 }
 
 /// What is counted.
@@ -162,8 +174,8 @@ fn groups(input: Input<'_>, style: &Style, by: &str, text: &mut String) {
         let of_it = percent(row.busiest.1, row.samples);
         let _ = writeln!(text, "{part:7.2} {:>9}  {group:<24}  {busiest} ({of_it:.0} %)", row.samples);
     }
-    if input.lost > 0 {
-        let _ = writeln!(text, "{:7.2} {:>9}  [lost]", percent(input.lost, all), input.lost);
+    for (name, count) in input.beside() {
+        let _ = writeln!(text, "{:7.2} {count:>9}  {name}", percent(count, all));
     }
     if rows.len() < count {
         let _ = writeln!(text, "... {} more (--top 0 shows all)", count - rows.len());
@@ -191,9 +203,9 @@ fn table(input: Input<'_>, style: &Style, rows: &mut Vec<Row>, text: &mut String
         let (own, total, name) = (percent(row.self_samples), percent(row.total), input.folded.frames.shown(row.frame));
         let _ = writeln!(text, "{own:8.2} {total:8.2} {:>9} {:>9}  {name}", row.self_samples, row.total);
     }
-    if input.lost > 0 {
-        let part = percent(input.lost);
-        let _ = writeln!(text, "{part:8.2} {part:8.2} {0:>9} {0:>9}  [lost]", input.lost);
+    for (name, count) in input.beside() {
+        let part = percent(count);
+        let _ = writeln!(text, "{part:8.2} {part:8.2} {count:>9} {count:>9}  {name}");
     }
     if rows.len() < before {
         let _ = writeln!(text, "... {} more (--top 0 --limit 0% shows all)", before - rows.len());

@@ -73,3 +73,30 @@ fn a_tick_weighs_its_period_in_the_table_of_time_too() {
     let profile = format!("# kprof-profile 1\n# tsc-hz 1000\n# hz 10\n{text}{setting}");
     is(time(&profile, &[]), &[("kernel, kind not told", 101), ("idle", 99)], "all CPUs");
 }
+
+#[test]
+fn shares_of_all_the_time_can_be_had_beside_those_of_the_kernel() {
+    let head = "# kprof-profile 1\n# tsc-hz 1000\n# hz 10\n";
+    let profile = format!("{head}{}", cpu(0, &[(&[100, 200], 1, [0, 0]), (&[1100, 1200], 15, [4, 8])]));
+    let folder = tempfile::tempdir().expect("is writable");
+    std::fs::write(folder.path().join("p.txt"), sealed(&profile)).expect("is writable");
+    std::fs::write(folder.path().join("syms"), SYMS).expect("is writable");
+    let run = |words: &str| {
+        let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+        fold.args(words.split(' ')).args(["-q", "p.txt", "syms"]).current_dir(folder.path());
+        String::from_utf8(fold.output().expect("kprof-fold runs").stdout).expect("is text")
+    };
+    assert_eq!(run("folded --show user,idle"), "work 4\n[user] 4\n[idle] 8\n");
+    assert_eq!(run("folded --show idle --task t0"), "work 4\n[idle, of any task] 8\n");
+    assert!(run("flamegraph --show user,idle").contains("work (4 samples, 25.00%)"));
+    let text = run("report --show user,idle");
+    for row in ["   25.00    25.00         4         4  work", "   50.00    50.00         8         8  [idle]"] {
+        assert!(text.contains(row), "{text}");
+    }
+    assert!(
+        !text.contains("not of all the time") && run("report").contains("  100.00   100.00         4         4  work")
+    );
+    assert!(run("report --show user,idle --format csv").contains("[user],4,4,25.0000,25.0000"));
+    let document: Value = serde_json::from_str(&run("report --show user --format json")).expect("is JSON");
+    assert_eq!(document["beside"].to_string(), r#"[{"name":"[user]","samples":4}]"#);
+}

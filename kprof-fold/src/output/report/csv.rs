@@ -4,7 +4,6 @@
 //! their own. The account and the table of time are not in it; JSON has them.
 
 use super::{Input, Style, chosen, chosen_groups};
-use crate::output::folded::LOST;
 use std::io::{self, Write};
 
 /// Writes the table.
@@ -16,7 +15,6 @@ pub fn write(input: Input<'_>, style: &Style, out: &mut dyn Write) -> io::Result
     let name = |frame| input.folded.frames.shown(frame);
     let all = input.whole().max(1) as f64;
     let percent = |part: u64| format!("{:.4}", part as f64 * 100.0 / all);
-    let lost = input.lost.to_string();
     match style.by {
         Some(by) => {
             csv.write_record([by, "samples", "percent", "busiest", "busiest_self"])?;
@@ -25,8 +23,8 @@ pub fn write(input: Input<'_>, style: &Style, out: &mut dyn Write) -> io::Result
                 let (group, part) = (name(group.frame), (percent(group.samples), name(group.busiest.0)));
                 csv.write_record([&group, &samples[..], &part.0, &part.1, &busiest])?;
             }
-            if input.lost > 0 {
-                csv.write_record([LOST, &lost, &percent(input.lost), "", ""])?;
+            for (name, count) in input.beside() {
+                csv.write_record([name, &count.to_string(), &percent(count), "", ""])?;
             }
         }
         None => {
@@ -41,8 +39,9 @@ pub fn write(input: Input<'_>, style: &Style, out: &mut dyn Write) -> io::Result
                     &percent(row.total),
                 ])?;
             }
-            if input.lost > 0 {
-                csv.write_record([LOST, &lost, &lost, &percent(input.lost), &percent(input.lost)])?;
+            for (name, count) in input.beside() {
+                let (count, part) = (count.to_string(), percent(count));
+                csv.write_record([name, &count, &count, &part, &part])?;
             }
         }
     }

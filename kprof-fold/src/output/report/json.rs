@@ -75,6 +75,7 @@ pub fn document(input: Input<'_>, style: &Style) -> Value {
     json!({
         "samples": input.folded.samples(),
         "lost": input.lost,
+        "beside": input.beside().map(|(name, count)| json!({ "name": name, "samples": count })).collect::<Vec<_>>(),
         "notes": noted(input.profile).collect::<Vec<_>>(),
         "by": by,
         "rows": rows,
