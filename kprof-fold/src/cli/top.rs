@@ -142,7 +142,7 @@ fn table(args: &Top, file: &str) -> Result<Screen, Error> {
     let name = if args.input.file == "-" { "standard input" } else { &args.input.file };
     let code = loaded.exit_code(args.input.limits());
     let Some(event) = &loaded.event else {
-        let title = format!("{name}: {samples} samples, {lost} lost{note}");
+        let title = format!("{name}: {samples} samples, {lost} lost; shares are of these, not of all the time{note}");
         return Ok(Screen { title, functions, whole: (samples, lost), code, ..Screen::default() });
     };
     // The account of a point may be newer than the events in the file.
@@ -166,6 +166,8 @@ mod tests {
     use clap::Parser;
     use std::io::Write;
 
+    const OF_SAMPLES: &str = "shares are of these, not of all the time";
+
     #[test]
     fn a_stream_is_waited_for_and_then_shown_as_far_as_it_has_come() {
         let syms = tempfile::NamedTempFile::new().expect("the test folder is writable");
@@ -185,7 +187,7 @@ mod tests {
                 std::thread::yield_now();
             }
             let screen = fold(&args, Some(&spool)).expect("is a profile");
-            assert_eq!(screen.title, format!("standard input: {samples} samples, 0 lost"));
+            assert_eq!(screen.title, format!("standard input: {samples} samples, 0 lost; {OF_SAMPLES}"));
             assert_eq!((screen.functions[0].all.0, &screen.functions[0].name[..]), (samples, "kmain"));
         }
     }
@@ -235,7 +237,7 @@ mod tests {
                 assert!(is_begun.starts_with("waiting: ") || begun == "a 0 1 fff", "{begun}: {is_begun}");
             }
             std::fs::write(&file, line.repeat(round)).expect("is writable");
-            assert_eq!(top(&[]).expect("is a profile"), format!("{file}: {round} samples, 0 lost"));
+            assert_eq!(top(&[]).expect("is a profile"), format!("{file}: {round} samples, 0 lost; {OF_SAMPLES}"));
             std::fs::rename(&file, folder.path().join("profile.1")).expect("is ours");
         }
     }
