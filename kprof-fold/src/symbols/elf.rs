@@ -131,8 +131,15 @@ pub fn read(file: &str, data: Vec<u8>, debug: Option<&str>, problems: &mut Probl
         address_of(".text"),
         image.architecture(),
     );
-    let dwarf = gimli::Dwarf::load(section).and_then(addr2line::Context::from_dwarf);
-    let dwarf = dwarf.map_err(|error| unusable(format!("its DWARF cannot be read: {error}")))?;
+    let dwarf = gimli::Dwarf::load(section).inspect(|dwarf| {
+        if is_split(dwarf) {
+            damage
+                .set(Some("its DWARF is split, and .dwo files are not read: build with -C split-debuginfo=off".into()));
+        }
+    });
+    let dwarf = dwarf
+        .and_then(addr2line::Context::from_dwarf)
+        .map_err(|error| unusable(format!("its DWARF cannot be read: {error}")))?;
     if let Some(why) = damage.take() {
         problems.add(Kind::Note, || format!("{file}: lines and inlined frames may be missing: {why}"));
     }
@@ -173,6 +180,24 @@ fn content<'a>(section: &object::Section<'a, '_>) -> Result<Cow<'a, [u8]>, Strin
         return Err(format!("it claims {claimed} bytes, compressed to {bytes}"));
     }
     stored.decompress().map_err(|error| error.to_string())
+}
+
+/// Whether a unit has its functions in a file of its own (`-gsplit-dwarf`, `-C split-debuginfo=unpacked`).
+fn is_split(dwarf: &gimli::Dwarf<Reader>) -> bool {
+    let has_addresses = gimli::Section::reader(&dwarf.debug_addr).len() > 0;
+    let mut units = dwarf.units();
+    while let Ok(Some(unit)) = units.next() {
+        let is_skeleton = match unit.type_() {
+            gimli::UnitType::Skeleton(_) => true,
+            // Before DWARF 5 only the attributes of a unit say it, and only units of this kind have the section.
+            _ if unit.version() < 5 && has_addresses => dwarf.unit(unit).is_ok_and(|unit| unit.dwo_id.is_some()),
+            _ => false,
+        };
+        if is_skeleton {
+            return true;
+        }
+    }
+    false
 }
 
 /// The code symbols of an image.

@@ -322,6 +322,19 @@ fn a_section_that_zstd_has_made_much_smaller_than_deflate_could_is_read() {
 }
 
 #[test]
+fn an_image_whose_functions_are_described_in_other_files_says_so() {
+    let said = |stored: &[u8]| {
+        let (image, mut problems) = ([kprof_fold::symbols::elf::MAGIC, stored].concat(), Problems::default());
+        Symbols::read("image", image, std::io::empty(), &mut problems).expect("has symbols");
+        format!("{problems:?}")
+    };
+    let why = "lines and inlined frames may be missing: its DWARF is split, and .dwo files are not read";
+    assert!(said(include_bytes!("../../fuzz/corpus/elf/split-dwarf-4")).contains(why));
+    assert!(said(include_bytes!("../../fuzz/corpus/elf/split-dwarf-5")).contains(why));
+    assert!(!said(include_bytes!("../../fuzz/corpus/elf/inlined")).contains("split"));
+}
+
+#[test]
 fn compressed_sections_say_the_same() {
     let frames = |stored: &[u8]| {
         let (image, mut problems) = ([kprof_fold::symbols::elf::MAGIC, stored].concat(), Problems::default());
