@@ -299,7 +299,8 @@ fn select(choice: &Choice, rest: &Rest) -> Select {
     }
 }
 
-/// The frames for ticks without a sample. If only some tasks are shown, it is not known to which of them a tick belongs.
+/// The frames for ticks without a sample. If only some tasks are shown, it is not known to which of them a tick
+/// belongs.
 fn beside(choice: &Choice, ticks: &Unsampled, is_attributable: bool) -> Vec<(&'static str, u64)> {
     let all = [
         (choice.shows_lost(), folded::LOST, folded::LOST_ANYWHERE, ticks.lost),

@@ -71,8 +71,8 @@ pub fn read<C: Consumer>(
             weights.weigh(&mut reading.profile.gaps);
             reading.profile.rate = Some(highest);
             format!(
-                "{taken}: each one counts as many times as there would have been samples at {highest}, so shares are of \
-                 time and there are more counts than samples"
+                "{taken}: each one counts as many times as there would have been samples at {highest}, so shares are \
+                 of time and there are more counts than samples"
             )
         }
         None => format!(

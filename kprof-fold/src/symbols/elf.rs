@@ -184,7 +184,7 @@ fn content<'a>(section: &object::Section<'a, '_>) -> Result<Cow<'a, [u8]>, Strin
 
 /// Whether a unit has its functions in a file of its own (`-gsplit-dwarf`, `-C split-debuginfo=unpacked`).
 fn is_split(dwarf: &gimli::Dwarf<Reader>) -> bool {
-    let has_addresses = gimli::Section::reader(&dwarf.debug_addr).len() > 0;
+    let has_addresses = !gimli::Section::reader(&dwarf.debug_addr).is_empty();
     let mut units = dwarf.units();
     while let Ok(Some(unit)) = units.next() {
         let is_skeleton = match unit.type_() {
