@@ -37,6 +37,11 @@ const TOP: usize = 20;
 /// `diff`.
 pub fn run(args: &args::Diff) -> Result<u8, Error> {
     let format = DiffFormat::of(args.format, args.output.as_deref())?;
+    if !args.choice.show.is_empty() {
+        let todo = "it says how many samples each side has lost. `kprof-fold folded --show` writes the ticks without a \
+                    sample, and diff compares such files";
+        return Err(Error::Usage(format!("--show does not work with diff, which compares samples; {todo}")));
+    }
     let [old_files, new_files] = sides(args)?;
     let (old, new) = (side(args, &old_files, &args.old_image)?, side(args, &new_files, &args.new_image)?);
     let is_known = |side: &Side| !side.rates.is_empty();

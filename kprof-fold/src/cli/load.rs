@@ -313,6 +313,11 @@ fn beside(choice: &Choice, ticks: &Unsampled, is_attributable: bool) -> Vec<(&'s
 }
 
 impl Loaded {
+    /// What is drawn besides the samples and the lost ones, which tables always have.
+    pub fn ticks(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.beside.iter().copied().filter(|(name, _)| ![folded::LOST, folded::LOST_ANYWHERE].contains(name))
+    }
+
     fn say_losses(&self, shows_lost: bool, has_user: bool, talk: Talk) {
         let missing = self.profile.missing();
         if missing > 0 {

@@ -8,7 +8,6 @@ use super::out::{with_output, write_failed};
 use super::pager;
 use super::talk::Talk;
 use crate::error::Error;
-use crate::output::folded::{LOST, LOST_ANYWHERE};
 use crate::output::report;
 use crate::output::tree::{self, Direction};
 use crate::tally::By;
@@ -71,11 +70,7 @@ pub fn run(args: &Report) -> Result<u8, Error> {
         By::Entry => Some("entry"),
     };
     let style = report::Style { sort: args.sort, top, limit: args.limit, by, has_lines: choice.lines };
-    // Lost samples are always rows.
-    let ticks: Vec<_> = match &loaded.event {
-        Some(_) => Vec::new(),
-        None => loaded.beside.iter().filter(|(name, _)| ![LOST, LOST_ANYWHERE].contains(name)).copied().collect(),
-    };
+    let ticks: Vec<_> = loaded.ticks().filter(|_| loaded.event.is_none()).collect();
     let input = report::Input { folded, profile, account, lost: *lost, ticks: &ticks, event: loaded.event.as_ref() };
     if format == TableFormat::Text {
         let mut text = Vec::new();

@@ -141,16 +141,21 @@ fn table(args: &Top, file: &str) -> Result<Screen, Error> {
     let note = report::notes(&loaded.profile);
     let name = if args.input.file == "-" { "standard input" } else { &args.input.file };
     let code = loaded.exit_code(args.input.limits());
+    let row = |(name, weight): (&str, u64)| Function { name: name.to_owned(), all: (weight, weight), last: (0, 0) };
     let Some(event) = &loaded.event else {
-        let title = format!("{name}: {samples} samples, {lost} lost; shares are of these, not of all the time{note}");
-        return Ok(Screen { title, functions, whole: (samples, lost), code, ..Screen::default() });
+        let ticks: Vec<_> = loaded.ticks().filter(|(_, ticks)| *ticks > 0).collect();
+        let not = if ticks.is_empty() { ", not of all the time" } else { " and of ticks without a sample" };
+        let title = format!("{name}: {samples} samples, {lost} lost; shares are of these{not}{note}");
+        let whole = ticks.iter().fold(samples, |sum, (_, ticks)| sum.saturating_add(*ticks));
+        functions.extend(ticks.into_iter().map(row));
+        functions.sort_by_key(|row| std::cmp::Reverse(row.all));
+        return Ok(Screen { title, functions, whole: (whole, lost), code, ..Screen::default() });
     };
     // The account of a point may be newer than the events in the file.
     let missing = if loaded.lost_is_attributable { MISSING } else { MISSING_ANYWHERE };
     let name_of = |name| if [LOST, LOST_ANYWHERE].contains(&name) { missing } else { name };
     let beside = loaded.beside.iter().map(|(name, weight)| (name_of(*name), *weight));
     let whole = beside.clone().map(|(_, weight)| weight).fold(samples, u64::saturating_add);
-    let row = |(name, weight): (&str, u64)| Function { name: name.to_owned(), all: (weight, weight), last: (0, 0) };
     functions.extend(beside.filter(|(_, weight)| *weight > 0).map(row));
     functions.sort_by_key(|row| std::cmp::Reverse(row.all));
     let title = format!("{name}: {whole} {} of {}{note}", event.unit, event.name);

@@ -97,6 +97,8 @@ fn shares_of_all_the_time_can_be_had_beside_those_of_the_kernel() {
         !text.contains("not of all the time") && run("report").contains("  100.00   100.00         4         4  work")
     );
     assert!(run("report --show user,idle --format csv").contains("[user],4,4,25.0000,25.0000"));
+    assert!(run("top --once --show idle").contains("66.67    66.67         8  [idle]"));
+    assert_eq!(run("diff --show idle p.txt"), "", "is refused");
     let document: Value = serde_json::from_str(&run("report --show user --format json")).expect("is JSON");
     assert_eq!(document["beside"].to_string(), r#"[{"name":"[user]","samples":4}]"#);
 }
