@@ -67,7 +67,11 @@ fn ticks(profile: &Profile, account: &Account) -> [(&'static str, u64); 10] {
             ("pending", pending),
         ]
     };
-    if let Some(Spent { states: [on_here, off_here, interrupt_here, user, idle], unsampled, .. }) = &profile.spent {
+    // Without these counters nobody knows of the ticks without a sample.
+    let is_counted = account.cpus.iter().any(|cpu| cpu.find(Counter::Idle).is_some());
+    if let Some(Spent { states: [on_here, off_here, interrupt_here, user, idle], unsampled, .. }) =
+        profile.spent.as_ref().filter(|_| is_counted)
+    {
         // An older kernel writes no facts after the sampled instruction.
         let is_told = [on, off, interrupt, *off_here, *interrupt_here].iter().any(|count| *count > 0);
         let (on_here, not_told) = if is_told { (*on_here, 0) } else { (0, *on_here) };
@@ -75,7 +79,7 @@ fn ticks(profile: &Profile, account: &Account) -> [(&'static str, u64); 10] {
         let Unsampled { kernel, lost, coalesced, .. } = *unsampled;
         return name([on_here, *off_here, *interrupt_here, not_told, kernel, user, idle, lost, coalesced, 0]);
     }
-    if sum(Counter::Sent) == 0 {
+    if profile.spent.is_some() || sum(Counter::Sent) == 0 {
         return name([0; 10]);
     }
     let seen = || profile.boots.iter().flat_map(|boot| boot.cpus.values()).map(|cpu| cpu.seen);

@@ -65,6 +65,13 @@ fn user_and_idle_ticks_follow_the_choice_of_cpus_and_times() {
 }
 
 #[test]
+fn a_file_that_counts_no_ticks_does_not_say_where_the_time_went() {
+    let profile = "a 0 1 ffffffff80001010\na 0 2 ffffffff80001010\n";
+    is(time(profile, &[]), &[], "all CPUs");
+    is(time(profile, &["--cpu", "0"]), &[], "CPU 0");
+}
+
+#[test]
 fn a_tick_weighs_its_period_in_the_table_of_time_too() {
     // One second at 10 per second in the kernel, then one second at 100 per second that is idle.
     let kernel: Vec<u64> = (0..10).map(|n| 100 * n).collect();
