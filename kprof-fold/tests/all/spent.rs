@@ -14,8 +14,8 @@ fn cpu(number: u32, batches: &[(&[u64], u64, [u64; 2])]) -> String {
         let lines: String =
             times.iter().map(|time| format!("t{number} {number} {time:x} ffffffff80001010\n")).collect();
         text += &format!(
-            "# batch cpu={number} from={at} to={to} first-tick={first} last-tick={last} user={user} idle={idle}\n{lines}\
-             # end cpu={number} to={to} samples={count}\n",
+            "# batch cpu={number} from={at} to={to} first-tick={first} last-tick={last} user={user} idle={idle}\n\
+             {lines}# end cpu={number} to={to} samples={count}\n",
             to = at + 6 * count
         );
         at += 6 * count;
