@@ -107,7 +107,7 @@ impl Account {
 
     /// Sum of a counter over all CPUs.
     pub fn sum(&self, counter: Counter) -> u64 {
-        self.cpus.iter().map(|cpu| cpu.get(counter)).sum()
+        self.cpus.iter().map(|cpu| cpu.get(counter)).fold(0, u64::saturating_add)
     }
 
     /// How many ticks of all CPUs have had each of the [`FATES`].
@@ -118,7 +118,7 @@ impl Account {
 
     /// Sum of all losses.
     pub fn lost(&self) -> u64 {
-        self.cpus.iter().map(CpuAccount::lost).sum()
+        self.cpus.iter().map(CpuAccount::lost).fold(0, u64::saturating_add)
     }
 
     /// The losses by their reasons, in words; empty if nothing was lost.
@@ -142,7 +142,7 @@ fn fates(counters: &Counters, read: &profile::Cpu) -> [u64; FATES.len()] {
     let mut fates = account::fates(named(counters));
     for (fate, seen) in [(USER, read.seen.samples() - read.seen.kernel()), (IDLE, read.seen.idle())] {
         let moved = fates[OTHER].min(seen);
-        fates[fate] += moved;
+        fates[fate] = fates[fate].saturating_add(moved);
         fates[OTHER] -= moved;
     }
     fates

@@ -27,6 +27,7 @@ pub mod overview;
 pub mod packed;
 pub mod requests;
 pub mod select;
+pub mod spent;
 pub mod tally;
 pub mod timeline;
 pub mod tracks;

@@ -12,7 +12,7 @@ use crate::lockups::{self, Lockup};
 use crate::points::Point;
 use crate::stacks::Traits;
 use crate::task_times::TaskTimes;
-pub use gap::{Gap, Unsampled};
+pub use gap::{Gap, Spent, Unsampled};
 use kprof_format::counter::Counter;
 use kprof_format::fact::Fact;
 use kprof_format::line::Stream;
@@ -437,6 +437,10 @@ pub struct Profile {
     /// The rate, per second and CPU, of which each counted sample is a period, if there is one such rate. Samples that
     /// were taken at a lower rate count several times ([`crate::weighed`]).
     pub rate: Option<u64>,
+    /// How much the weights of these samples differ, if they do.
+    pub unequal: Option<rates::Unequal>,
+    /// What the chosen CPUs did in the chosen time, where the account does not say it.
+    pub spent: Option<Spent>,
     /// Why what is shown of this profile may be wrong, in sentences: every output that is shared has them.
     pub doubts: Vec<String>,
 }
@@ -456,6 +460,15 @@ impl Profile {
     /// Samples lost or missing, all CPUs and boots.
     pub fn lost(&self) -> u64 {
         self.gaps.iter().fold(0, |sum, gap| sum.saturating_add(gap.samples()))
+    }
+
+    /// Samples that count and lost ones. If ticks have weights, each is counted as often as it counts in the output, of
+    /// the chosen CPUs and time.
+    pub fn kept_and_lost(&self) -> (u64, u64) {
+        match &self.spent {
+            Some(spent) if self.unequal.is_some() => (spent.states.iter().sum(), spent.unsampled.lost),
+            _ => (self.samples(), self.lost()),
+        }
     }
 
     /// Samples that were delivered but cannot be read, all CPUs and boots.

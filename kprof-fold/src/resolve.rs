@@ -51,13 +51,15 @@ pub struct Place {
     pub symbol: Option<usize>,
     /// The functions there, innermost first; at least one. Without a symbol it is `[unknown]`.
     pub functions: Vec<Function>,
+    /// Of how many functions the code of the outermost one is, which is 1 if the linker has merged none.
+    pub merged: usize,
 }
 
 /// Looks up an address of the running kernel.
 pub fn place(symbols: &Symbols, address: u64) -> Place {
     let Some(number) = symbols.find(address) else {
         let unknown = Function { name: UNKNOWN.to_owned(), depth: 0, is_library: false, location: None };
-        return Place { symbol: None, functions: vec![unknown] };
+        return Place { symbol: None, functions: vec![unknown], merged: 1 };
     };
     let inlined = symbols.inlined(address);
     let depths = (0..inlined.len() as u32).rev();
@@ -65,7 +67,13 @@ pub fn place(symbols: &Symbols, address: u64) -> Place {
         let name = name.as_deref().map_or_else(|| symbols.function(number), |name| symbols.shown(name));
         Function { name: clean(&name).into_owned(), depth, is_library, location }
     };
-    Place { symbol: Some(number), functions: inlined.into_iter().zip(depths).map(function).collect() }
+    let functions = inlined.into_iter().zip(depths).map(function).collect();
+    Place { symbol: Some(number), functions, merged: symbols.functions(number) }
+}
+
+/// The name of a function, marked if its code is that of several functions: each of them may be the one that ran.
+pub fn marked(name: &str, merged: usize) -> Cow<'_, str> {
+    if merged > 1 { format!("{name} (1 of {merged} names)").into() } else { name.into() }
 }
 
 /// A frame of a stack.

@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn groups_are_named_by_the_task_without_escapes() {
-        let mut tally = Tally::new(Select { cpus: vec![1..=1], ..Select::default() }, By::Task);
+        let mut tally = Tally::new(Select { cpus: std::iter::once(1..=1).collect(), ..Select::default() }, By::Task);
         tally.sample(&sample(b"a%20b", 1, 3));
         tally.sample(&sample(b"c", 2, 3));
         tally.commit();

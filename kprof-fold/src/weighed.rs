@@ -6,7 +6,7 @@
 //! that it concerns. If the ratio of the rates is no whole number, a fixed sequence of random numbers rounds it up or
 //! down, so that no stack gains or loses by its place in the file.
 
-use crate::profile::rates::Weights;
+use crate::profile::rates::{Unequal, Weights};
 use crate::read::consumer::{Consumer, Recorded, Sample};
 
 /// A consumer, and the weights of what it receives.
@@ -15,12 +15,14 @@ pub struct Weighed<C> {
     pub inner: C,
     weights: Weights,
     random: u64,
+    /// How much the weights differ.
+    pub unequal: Unequal,
 }
 
 impl<C> Weighed<C> {
     /// A consumer before the first sample.
     pub fn new(inner: C, weights: Weights) -> Self {
-        Self { inner, weights, random: 0 }
+        Self { inner, weights, random: 0, unequal: Unequal::default() }
     }
 
     /// A number from 0 up to 1 (SplitMix64: Steele, Lea and Flood, OOPSLA 2014).
@@ -36,6 +38,7 @@ impl<C: Consumer> Consumer for Weighed<C> {
     fn sample(&mut self, sample: &Sample<'_>) {
         let weight = self.weights.at(sample.boot, sample.tsc);
         let times = (weight + if weight.fract() > 0.0 { self.fraction() } else { 0.0 }) as u64;
+        self.unequal.add(times);
         (0..times).for_each(|_| self.inner.sample(sample));
     }
 

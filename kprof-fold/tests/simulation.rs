@@ -294,7 +294,7 @@ fn in_bursts(random: &mut Random, weights: &[f64], samples: u64, length: f64, wi
             blocks.push(std::mem::take(&mut left));
         }
     }
-    Run { counts: whole, samples, blocks: if with_blocks { blocks } else { Vec::new() } }
+    Run { counts: whole, samples, blocks: if with_blocks { blocks } else { Vec::new() }, ..Run::default() }
 }
 
 #[test]
@@ -336,7 +336,7 @@ fn phases_of_the_same_work_do_not_hide_a_slower_function() {
         let block = |phase| (Counts::from([((Kind::SelfSamples, format!("f{phase}")), count(phase))]), count(phase));
         let blocks: Vec<(Counts, u64)> = (0..24).map(block).collect();
         let counts = blocks.iter().flat_map(|(counts, _)| counts.clone()).collect();
-        Run { counts, samples: (0..24).map(count).sum(), blocks }
+        Run { counts, samples: (0..24).map(count).sum(), blocks, ..Run::default() }
     };
     let changed = |is_same_work| {
         let diff = compare(&[phases(1.0)], &[phases(1.25)], Method { confidence: 0.99, is_same_work });

@@ -311,7 +311,7 @@ mod tests {
     fn what_a_cpu_was_doing_is_not_known_if_the_kernel_does_not_say_it() {
         let ctl = "cpu.1.sent 200\ncpu.1.taken 200\ncpu.1.user 50\ncpu.1.recorded 100\ncpu.1.lost-overtaken 50\n";
         let out = printed(&Counting::default(), &[run(ctl, 2)]);
-        assert!(out.contains("50.0 %  taken, but it is not known what the CPU was doing\n"), "{out}");
+        assert!(out.contains("50.0 %  recorded, kind of code not told\n"), "{out}");
         assert!(!out.contains("not accounted"), "{out}");
     }
 

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::fold::Folded;
 use crate::output::folded;
 use crate::problems::Problems;
-use crate::profile::rates;
+use crate::profile::{Boot, rates};
 use crate::symbols::Symbols;
 use crate::symbols::name::visible;
 use crate::tally::By;
@@ -37,6 +37,11 @@ const TOP: usize = 20;
 /// `diff`.
 pub fn run(args: &args::Diff) -> Result<u8, Error> {
     let format = DiffFormat::of(args.format, args.output.as_deref())?;
+    if !args.choice.show.is_empty() {
+        let todo = "it says how many samples each side has lost. `kprof-fold folded --show` writes the ticks without a \
+                    sample, and diff compares such files";
+        return Err(Error::Usage(format!("--show does not work with diff, which compares samples; {todo}")));
+    }
     let [old_files, new_files] = sides(args)?;
     let (old, new) = (side(args, &old_files, &args.old_image)?, side(args, &new_files, &args.new_image)?);
     let is_known = |side: &Side| !side.rates.is_empty();
@@ -62,6 +67,16 @@ pub fn run(args: &args::Diff) -> Result<u8, Error> {
             compared.notes.push(IN_BLOCKS.to_owned());
         }
     }
+    if !old.clocks.is_empty() && !new.clocks.is_empty() && old.clocks != new.clocks {
+        let [old, new] = [&old, &new].map(|side| side.clocks.iter().copied().collect::<Vec<_>>().join(" and "));
+        compared
+            .notes
+            .push(format!("time is counted in {old} in OLD and in {new} in NEW, so shares differ without a change"));
+    }
+    // The weights of events have exact sums of what was lost.
+    let losses = [("OLD", &old), ("NEW", &new)].into_iter().filter(|_| compared.event.is_none());
+    let losses = losses.filter_map(|(name, side)| Some(format!("{name}: {}", side.loss()?))).collect::<Vec<_>>();
+    compared.notes.extend(losses);
     let doubts = notes.iter().flat_map(|(side, all)| all.iter().map(move |it| format!("{side}: {it}")));
     compared.notes.extend(doubts);
     let talk = talk::Talk { quiet: args.quiet };
@@ -166,7 +181,30 @@ struct Side {
     doubts: Vec<String>,
     /// The rates of all runs, if they are known.
     rates: BTreeSet<u64>,
+    /// What time is counted in, if it is known.
+    clocks: BTreeSet<&'static str>,
+    /// Samples that were kept, and lost ones.
+    kept: (u64, u64),
     code: u8,
+}
+
+/// What a boot counts its time in.
+fn clock(boot: &Boot) -> &'static str {
+    if boot.counts_instructions() { "instructions" } else { "ticks of the clock" }
+}
+
+impl Side {
+    fn keep(&mut self, (samples, lost): (u64, u64)) {
+        self.kept = (self.kept.0.saturating_add(samples), self.kept.1.saturating_add(lost));
+    }
+
+    /// How many samples were lost, in words: the function in which they were is not known.
+    fn loss(&self) -> Option<String> {
+        let (samples, lost) = self.kept;
+        let all = samples.saturating_add(lost);
+        let part = lost as f64 * 100.0 / all.max(1) as f64;
+        (lost > 0).then(|| format!("{lost} of {all} samples were lost ({part:.2} %), and are in no row"))
+    }
 }
 
 fn side(args: &args::Diff, files: &Files, images: &[ImageFile]) -> Result<Side, Error> {
@@ -178,6 +216,8 @@ fn side(args: &args::Diff, files: &Files, images: &[ImageFile]) -> Result<Side, 
         symbols: None,
         doubts: Vec::new(),
         rates: BTreeSet::new(),
+        clocks: BTreeSet::new(),
+        kept: (0, 0),
         code: 0,
     };
     let images = [&args.image, images].concat();
@@ -204,6 +244,8 @@ fn side(args: &args::Diff, files: &Files, images: &[ImageFile]) -> Result<Side, 
                 };
                 let code = loaded.exit_code(args.limits);
                 side.rates.extend(loaded.profile.rate.map_or_else(|| loaded.profile.rates(None), |rate| [rate].into()));
+                side.clocks.extend(loaded.profile.boots.iter().map(clock));
+                side.keep((loaded.folded.samples(), loaded.lost));
                 side.doubts.extend(loaded.profile.doubts);
                 side.runs.push(loaded.folded);
                 side.symbols = Some(loaded.symbols);
@@ -223,6 +265,7 @@ fn side(args: &args::Diff, files: &Files, images: &[ImageFile]) -> Result<Side, 
                 refuse_choice(&args.choice)?;
                 let (folded, lost) = folded_file(file)?;
                 let kept = (folded.samples(), lost);
+                side.keep(kept);
                 side.counted.push(Run::of(&folded, args.subtrees));
                 side.runs.push(folded);
                 load::exit_code(args.limits, &Problems::default(), &Account::default(), kept)
@@ -340,7 +383,8 @@ fn flamegraph(style: &output::Style, compared: &Diff, old: &[Folded], new: &[Fol
     let mut options = inferno::flamegraph::Options::default();
     options.title = visible(&format!("from {} (OLD) to {} (NEW)", style.old_name, style.new_name)).into_owned();
     let beside = output::beside(compared).map_or_else(String::new, |beside| format!("; {beside}"));
-    options.subtitle = Some(format!("red grew, blue shrank; widths are those of NEW{beside}"));
+    let notes: String = compared.notes.iter().map(|note| format!("; {}", visible(note))).collect();
+    options.subtitle = Some(format!("red grew, blue shrank; widths are those of NEW{beside}{notes}"));
     options.count_name = compared.unit().to_owned();
     let mut svg = Vec::new();
     inferno::flamegraph::from_reader(&mut options, &both[..], &mut svg).map_err(failed)?;

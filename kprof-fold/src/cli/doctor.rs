@@ -212,15 +212,15 @@ fn unknown(opened: &Opened<Tally>, found: &mut Vec<String>) {
 }
 
 fn losses(opened: &Opened<Tally>, found: &mut Vec<String>) {
-    let (missing, samples) = (opened.profile.missing(), opened.profile.samples());
-    let lost = opened.profile.lost() - missing;
+    let (missing, (samples, lost)) = (opened.profile.missing(), opened.profile.kept_and_lost());
+    let lost = lost.saturating_sub(missing);
     if missing > 0 {
         found.push(format!(
             "the file is damaged: {missing} samples that were delivered cannot be read, beside {samples} that can; record again, or \
              copy the file again"
         ));
     }
-    if lost * 100 > samples + lost {
+    if lost > samples.saturating_add(lost) / 100 {
         let why = match opened.account.losses_in_words() {
             reasons if reasons.is_empty() => String::new(),
             reasons => format!(" ({reasons})"),
@@ -230,8 +230,8 @@ fn losses(opened: &Opened<Tally>, found: &mut Vec<String>) {
     // The number of sent ticks is in the final account, which an interrupted recording does not have.
     let sum = |counter| opened.account.sum(counter);
     let (coalesced, sent) =
-        (sum(Counter::Coalesced), sum(Counter::Sent).max(sum(Counter::Taken) + sum(Counter::Coalesced)));
-    if coalesced * 5 > sent {
+        (sum(Counter::Coalesced), sum(Counter::Sent).max(sum(Counter::Taken).saturating_add(sum(Counter::Coalesced))));
+    if coalesced > sent / 5 {
         let mut counters = Counters::new();
         for counter in [Counter::SelfTsc, Counter::Taken] {
             counters.insert(counter.name().to_owned(), sum(counter));

@@ -7,7 +7,7 @@
 use super::args::{Annotate, Choice, Input, Script};
 use super::compat::{Output, Rest};
 use super::heap;
-use super::load::{self, Loaded, Opened, Shows};
+use super::load::{self, Loaded, Opened};
 use super::nearest::did_you_mean;
 use super::out::{with_output, write_failed};
 use super::probe_names;
@@ -18,6 +18,7 @@ use crate::diff::weights::Run;
 use crate::error::Error;
 use crate::events::{EventFacts, EventTally};
 use crate::fold::Folder;
+use crate::output::folded::{LOST, LOST_ANYWHERE, NOT_RECORDED};
 use crate::output::script::Style;
 use crate::output::script_events::EventLog;
 use crate::points::Point;
@@ -78,7 +79,6 @@ fn load_for(input: &Input, choice: &Choice, name: &str, subtrees: Option<bool>) 
     let parts = || tally.parts(&point, choice.count);
     let run = subtrees.map_or_else(Run::default, |subtrees| Run::of(&folded, &parts(), &folder, subtrees));
     let lost_is_attributable = select.tasks.is_empty();
-    let is_shown = choice.shows_lost();
     let event = EventFacts {
         unit: if choice.count { "hits".to_owned() } else { visible(&point.unit).into_owned() },
         name: visible(name).into_owned(),
@@ -89,9 +89,11 @@ fn load_for(input: &Input, choice: &Choice, name: &str, subtrees: Option<bool>) 
     if !input.shows_account {
         Talk { quiet: input.quiet }.say(&event.account);
     }
+    let lost_name = if lost_is_attributable { LOST } else { LOST_ANYWHERE };
+    let width = |width| if choice.shows_lost() { width } else { 0 };
+    let beside = vec![(lost_name, width(scaled.lost)), (NOT_RECORDED, width(event.only_counted))];
     let loaded = Loaded {
-        coalesced: 0,
-        shown: Shows { lost: is_shown, coalesced: is_shown },
+        beside,
         folded,
         symbols,
         profile,

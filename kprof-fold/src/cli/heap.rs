@@ -6,7 +6,7 @@
 use super::args::{Annotate, Choice, Input};
 use super::compat::{Output, Rest};
 use super::event::{annotated, point, refuse_cpus};
-use super::load::{self, Loaded, Opened, Shows};
+use super::load::{self, Loaded, Opened};
 use super::talk::Talk;
 use super::users;
 use crate::diff::weights::Run;
@@ -54,8 +54,7 @@ pub fn load(input: &Input, choice: &Choice, subtrees: Option<bool>) -> Result<(L
         Talk { quiet: input.quiet }.say(&event.account);
     }
     let loaded = Loaded {
-        coalesced: 0,
-        shown: Shows { lost: false, coalesced: false },
+        beside: Vec::new(),
         folded,
         symbols,
         profile,

@@ -112,5 +112,5 @@ fn run_of(opened: &Opened<Timeline>, args: &Html) -> Run {
     let folder = Folder { symbols, stacks, select: &select, by: By::None, groups: &[] };
     // Each boot has a time of its own.
     let blocks = if opened.profile.boots.len() > 1 { Vec::new() } else { blocks.counts(&folder, false) };
-    Run { blocks, ..Run::of(&folder.fold(&counts), false) }
+    Run { blocks, unequal: opened.profile.unequal, ..Run::of(&folder.fold(&counts), false) }
 }

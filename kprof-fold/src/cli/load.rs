@@ -12,10 +12,10 @@ use super::event;
 use super::images;
 use super::matched;
 use super::mistakes;
+use super::pass::{self, Read};
 use super::places;
 use super::placing;
 use super::probe_names::Names;
-use super::progress::Progress;
 use super::talk::Talk;
 use super::users;
 use super::values;
@@ -28,17 +28,13 @@ use crate::fold::{Folded, Folder};
 use crate::output::folded;
 use crate::output::page::facts::name_of;
 use crate::problems::Problems;
-use crate::profile::Profile;
-use crate::profile::rates::{self, Weights};
+use crate::profile::{Profile, Unsampled};
 use crate::read::consumer::Consumer;
-use crate::read::{self, Reading, Source};
 use crate::select::Select;
+use crate::spent;
 use crate::stacks::Stacks;
 use crate::symbols::{Symbols, callers, stub};
 use crate::tally::{By, Tally};
-use crate::watch::{Watch, Watched};
-use crate::weighed::Weighed;
-use std::collections::BTreeSet;
 
 /// Exit code: something in the input was skipped.
 pub const SKIPPED: u8 = 1;
@@ -61,24 +57,13 @@ pub struct Loaded {
     pub problems: Problems,
     /// Samples lost within the selected CPUs and times.
     pub lost: u64,
-    /// Ticks coalesced within the selected CPUs and times.
-    pub coalesced: u64,
     /// Whether it is known that the lost samples would have been among the selected ones. (It is not if tasks are
     /// selected.)
     pub lost_is_attributable: bool,
-    /// What is shown besides the samples.
-    pub shown: Shows,
+    /// What is drawn besides the samples: the name and width of each frame.
+    pub beside: Vec<(&'static str, u64)>,
     /// What the counts are, if they are not samples.
     pub event: Option<EventFacts>,
-}
-
-/// Whether losses and coalesced ticks are shown besides the samples.
-#[derive(Clone, Copy, Debug)]
-pub struct Shows {
-    /// Whether lost samples are shown.
-    pub lost: bool,
-    /// Whether coalesced ticks are shown.
-    pub coalesced: bool,
 }
 
 /// A profile that was read, with its symbols, before folding.
@@ -149,28 +134,11 @@ pub fn open_any<C: Consumer>(
     symbols.with_lines = choice.lines;
     symbols.merge_generics = choice.merge_generics;
     users::open(input, &rest, &mut symbols, &mut problems)?;
-    let mut bar = Progress::new(&input.file, input.quiet);
-    let watch = users::watch(input, &rest)?;
-    let boot = boots::index(input)?;
-    let (mut reading, mut watched) = read_watched((input, boot), consumer(&select), watch.clone(), &mut bar)?;
     // `script` prints each sample once, and events are not taken at a rate.
-    let rates = match (output, &choice.event) {
-        (Output::Script, _) | (_, Some(_)) => BTreeSet::new(),
-        _ => reading.profile.rates(select.between),
-    };
-    let weights =
-        Weights::of(&reading.profile, select.between).filter(|_| rates.len() > 1 && can_be_read_again(&input.file));
-    reading.profile.rate = rates.first().copied().filter(|_| rates.len() == 1);
-    if let Some(weights) = &weights {
-        let weighed = Weighed::new(consumer(&select), weights.clone());
-        let again = read_watched((input, boot), weighed, watch, &mut bar)?;
-        let Reading { consumer: Weighed { inner, .. }, profile, stacks, problems, form } = again.0;
-        (reading, watched) = (Reading { consumer: inner, profile, stacks, problems, form }, again.1);
-        weights.weigh(&mut reading.profile.gaps);
-        reading.profile.rate = Some(weights.highest);
-    }
+    let has_rates = output != Output::Script && choice.event.is_none();
+    let Read { mut reading, watched, doubt: of_rates } =
+        pass::read(input, &select, consumer, users::watch(input, &rest)?, has_rates)?;
     matched::cpus(&reading.profile, &select)?;
-    bar.end();
     problems.append(reading.problems);
     places::settle(&reading.profile, &mut reading.stacks);
     placing::place_symbols((&input.file, &input.syms, input.force), &reading.profile, &mut symbols, talk)?;
@@ -205,22 +173,8 @@ pub fn open_any<C: Consumer>(
     }
     let absent = clocks::without_samples(&reading.profile, select.between, |cpu| select.admits_cpu(cpu));
     let undecided = callers::undecided(&reading.stacks, &symbols);
-    for why in missing.into_iter().chain(undecided).chain(boots::doubt(&reading.profile)).chain(absent) {
-        talk.say(format_args!("{}: {why}", input.file));
-        doubts.push(why);
-    }
-    if rates.len() > 1 {
-        let taken = format!("samples were taken at {} per second and CPU", rates::in_words(&rates));
-        let why = match &weights {
-            Some(Weights { highest, .. }) => format!(
-                "{taken}: each one counts as many times as there would have been samples at {highest}, so shares are \
-                 of time and there are more counts than samples"
-            ),
-            None => format!(
-                "{taken}, and each counts the same, so shares are of samples and not of time: give a file, which can \
-                 be read twice, or choose the time of one rate with --between"
-            ),
-        };
+    for why in missing.into_iter().chain(undecided).chain(boots::doubt(&reading.profile)).chain(absent).chain(of_rates)
+    {
         talk.say(format_args!("{}: {why}", input.file));
         doubts.push(why);
     }
@@ -244,27 +198,6 @@ pub fn open_any<C: Consumer>(
         tsc_hz,
         style: rest.style,
     })
-}
-
-/// Whether a second pass over a file finds it again: a pipe has it only once.
-fn can_be_read_again(file: &str) -> bool {
-    file != "-" && std::fs::metadata(file).is_ok_and(|metadata| metadata.is_file())
-}
-
-/// Reads the file once. The samples of some tasks are watched, if any are.
-fn read_watched<C: Consumer>(
-    (input, boot): (&Input, Option<usize>),
-    consumer: C,
-    watch: Watch,
-    bar: &mut Progress,
-) -> Result<(Reading<C>, Watch), Error> {
-    let source = Source { file: &input.file, form: input.form, boot, progress: &mut |bytes| bar.at(bytes) };
-    if watch.is_empty() {
-        return Ok((read::read(source, consumer)?, watch));
-    }
-    let Reading { consumer: Watched { inner, watch }, profile, stacks, problems, form } =
-        read::read(source, Watched { inner: consumer, watch })?;
-    Ok((Reading { consumer: inner, profile, stacks, problems, form }, watch))
 }
 
 /// Refuses events, for an output that only has a meaning for samples.
@@ -302,7 +235,7 @@ pub fn load_run(input: &Input, choice: &Choice, subtrees: bool) -> Result<(Loade
     let (loaded, blocks) = load_as(input, choice, InBlocks::new, blocks, true)?;
     // Each boot has a time of its own.
     let blocks = if loaded.profile.boots.len() > 1 { Vec::new() } else { blocks };
-    let run = Run { blocks, ..Run::of(&loaded.folded, subtrees) };
+    let run = Run { blocks, unequal: loaded.profile.unequal, ..Run::of(&loaded.folded, subtrees) };
     Ok((loaded, run))
 }
 
@@ -342,24 +275,13 @@ fn load_as<C: Consumer + AsRef<Tally>, R>(
     if folded.stacks.is_empty() && !is_side {
         matched::tasks(input, &select)?;
     }
-    let lost = lost(&profile, &select);
+    let unsampled = spent::unsampled(&profile, &select);
     let lost_is_attributable = select.tasks.is_empty();
-    let lost_is_shown = choice.shows_lost();
-    let shown = Shows { lost: lost_is_shown, coalesced: choice.show.contains(&Beside::Coalesced) };
-    let coalesced = coalesced(&profile, &select);
-    let loaded = Loaded {
-        coalesced,
-        shown,
-        folded,
-        symbols,
-        profile,
-        account,
-        problems,
-        lost,
-        lost_is_attributable,
-        event: None,
-    };
-    loaded.say_losses(select.user, Talk { quiet: input.quiet });
+    let beside = beside(choice, &unsampled, lost_is_attributable);
+    let lost = unsampled.lost;
+    let loaded =
+        Loaded { beside, folded, symbols, profile, account, problems, lost, lost_is_attributable, event: None };
+    loaded.say_losses(choice.shows_lost(), select.user, Talk { quiet: input.quiet });
     Ok((loaded, made))
 }
 
@@ -377,34 +299,26 @@ fn select(choice: &Choice, rest: &Rest) -> Select {
     }
 }
 
-/// Losses within the selection: those that batches report, and those that are only in the account.
-fn lost(profile: &Profile, select: &Select) -> u64 {
-    let gaps = profile.gaps.iter().filter(|gap| select.admits_cpu(gap.cpu));
-    gaps.map(|gap| select.share(gap.samples(), gap.from, gap.to)).sum()
-}
-
-/// Coalesced ticks within the selection.
-fn coalesced(profile: &Profile, select: &Select) -> u64 {
-    let gaps = profile.gaps.iter().filter(|gap| select.admits_cpu(gap.cpu));
-    gaps.map(|gap| select.share(gap.ticks.coalesced, gap.from, gap.to)).sum()
+/// The frames for ticks without a sample. If only some tasks are shown, it is not known to which of them a tick
+/// belongs.
+fn beside(choice: &Choice, ticks: &Unsampled, is_attributable: bool) -> Vec<(&'static str, u64)> {
+    let all = [
+        (choice.shows_lost(), folded::LOST, folded::LOST_ANYWHERE, ticks.lost),
+        (choice.show.contains(&Beside::Coalesced), folded::COALESCED, folded::COALESCED_ANYWHERE, ticks.coalesced),
+        (choice.show.contains(&Beside::User), folded::USER, folded::USER_ANYWHERE, ticks.user),
+        (choice.show.contains(&Beside::Idle), folded::IDLE, folded::IDLE_ANYWHERE, ticks.idle),
+    ];
+    let shown = all.into_iter().filter(|(is_shown, ..)| *is_shown);
+    shown.map(|(_, name, anywhere, ticks)| (if is_attributable { name } else { anywhere }, ticks)).collect()
 }
 
 impl Loaded {
-    /// What is drawn besides the samples: the name and width of each frame.
-    pub fn beside(&self) -> [(&'static str, u64); 2] {
-        let [lost, coalesced] = match self.lost_is_attributable {
-            true => [folded::LOST, folded::COALESCED],
-            false => [folded::LOST_ANYWHERE, folded::COALESCED_ANYWHERE],
-        };
-        let width = |is_shown, width| if is_shown { width } else { 0 };
-        if let Some(event) = &self.event {
-            let lost = (lost, width(self.shown.lost, self.lost));
-            return [lost, (folded::NOT_RECORDED, width(self.shown.coalesced, event.only_counted))];
-        }
-        [(lost, width(self.shown.lost, self.lost)), (coalesced, width(self.shown.coalesced, self.coalesced))]
+    /// What is drawn besides the samples and the lost ones, which tables always have.
+    pub fn ticks(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.beside.iter().copied().filter(|(name, _)| ![folded::LOST, folded::LOST_ANYWHERE].contains(name))
     }
 
-    fn say_losses(&self, has_user: bool, talk: Talk) {
+    fn say_losses(&self, shows_lost: bool, has_user: bool, talk: Talk) {
         let missing = self.profile.missing();
         if missing > 0 {
             talk.say(format_args!(
@@ -412,7 +326,7 @@ impl Loaded {
             ));
         }
         if self.lost > 0 && self.profile.lost() > missing {
-            let hint = match (self.shown.lost, self.lost_is_attributable) {
+            let hint = match (shows_lost, self.lost_is_attributable) {
                 (false, _) => "not shown; a larger ring or a lower rate helps",
                 (true, true) => "shown as [lost]; a larger ring or a lower rate helps",
                 (true, false) => "not attributable to a task, and shown so; a larger ring or a lower rate helps",
@@ -434,7 +348,7 @@ impl Loaded {
             let notes = crate::output::report::notes(&self.profile);
             return format!("{samples} {} of {}, {} lost{notes}", event.unit, event.name, self.lost);
         }
-        let part = self.lost as f64 * 100.0 / (samples + self.lost).max(1) as f64;
+        let part = self.lost as f64 * 100.0 / samples.saturating_add(self.lost).max(1) as f64;
         let lost = match (self.lost, self.account.cpus.is_empty()) {
             (0, true) => "losses not counted at the source".to_owned(),
             (lost, _) => format!("{lost} lost ({part:.2} %)"),
@@ -451,14 +365,14 @@ impl Loaded {
 impl<C> Opened<C> {
     /// The exit code after `samples` were written.
     pub fn exit_code(&self, limits: Limits, samples: usize) -> u8 {
-        let lost = lost(&self.profile, &self.select);
+        let lost = spent::unsampled(&self.profile, &self.select).lost;
         exit_code(limits, &self.problems, &self.account, (samples as u64, lost))
     }
 }
 
 /// The exit code for what was read, and for the numbers of selected and lost samples.
 pub fn exit_code(limits: Limits, problems: &Problems, account: &Account, (samples, lost): (u64, u64)) -> u8 {
-    let too_much = limits.max_loss.is_some_and(|most| lost as f64 > most * (samples + lost) as f64);
+    let too_much = limits.max_loss.is_some_and(|most| lost as f64 > most * samples.saturating_add(lost) as f64);
     let unbalanced = !account.cpus.is_empty() && !account.is_balanced();
     match () {
         () if too_much => TOO_MUCH_LOST,

@@ -31,5 +31,5 @@ pub fn run(args: &Lockups) -> Result<u8, Error> {
         LockupFormat::Folded => lockups::folded(&all, symbols),
     };
     with_output(input, |out| out.write_all(text.as_bytes()).map_err(|error| write_failed(input, error)))?;
-    Ok(opened.exit_code(input.limits(), opened.profile.samples() as usize))
+    Ok(opened.exit_code(input.limits(), opened.profile.kept_and_lost().0 as usize))
 }

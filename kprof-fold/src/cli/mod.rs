@@ -26,6 +26,7 @@ pub mod nearest;
 mod of_perf;
 pub mod out;
 pub mod pager;
+mod pass;
 pub mod places;
 pub mod placing;
 pub mod probe_names;
@@ -170,8 +171,7 @@ fn in_format(format: Format, input: Input, choice: Choice) -> Result<u8, Error> 
 fn fold(input: &Input, choice: &Choice) -> Result<u8, Error> {
     let loaded = load::load_any(input, choice)?;
     with_output(input, |out| {
-        let beside = loaded.beside();
-        folded::write_with(&loaded.folded, &beside, out).map_err(|error| write_failed(input, error))
+        folded::write_with(&loaded.folded, &loaded.beside, out).map_err(|error| write_failed(input, error))
     })?;
     let code = loaded.exit_code(input.limits());
     // The process ends next, so freeing the memory of each stack would only take time.
@@ -189,7 +189,7 @@ fn flamegraph(args: &Flamegraph) -> Result<u8, Error> {
         unit: loaded.event.as_ref().map_or_else(String::new, |event| event.unit.clone()),
     };
     let mut svg = Vec::new();
-    flamegraph::write(&loaded.folded, &loaded.beside(), &style, &args.input.file, &mut svg)?;
+    flamegraph::write(&loaded.folded, &loaded.beside, &style, &args.input.file, &mut svg)?;
     with_output(&args.input, |out| out.write_all(&svg).map_err(|error| write_failed(&args.input, error)))?;
     Ok(loaded.exit_code(args.input.limits()))
 }

@@ -14,10 +14,10 @@ use std::process::{Command, Stdio};
 /// What is known of the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Screen {
-    /// Its width in characters.
-    pub columns: usize,
-    /// Its height in lines.
-    pub rows: usize,
+    /// Its width in characters, if it is known.
+    pub columns: Option<usize>,
+    /// Its height in lines, if it is known.
+    pub rows: Option<usize>,
     /// Whether colours are wanted (<https://no-color.org>).
     pub is_coloured: bool,
 }
@@ -25,9 +25,15 @@ pub struct Screen {
 /// The terminal that the output goes to, if it goes to one.
 pub fn screen(output: Option<&str>) -> Option<Screen> {
     let is_terminal = output.is_none() && std::io::stdout().is_terminal();
-    let (columns, rows) = terminal::size().ok().filter(|_| is_terminal)?;
+    is_terminal.then(|| of_size(terminal::size().unwrap_or((0, 0))))
+}
+
+/// A terminal of this size. One of a container or of a test may say that it has no columns and no rows, which means
+/// that its size is not known.
+fn of_size((columns, rows): (u16, u16)) -> Screen {
     let is_coloured = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    Some(Screen { columns: columns.into(), rows: rows.into(), is_coloured })
+    let known = |size: u16| (size > 0).then_some(size.into());
+    Screen { columns: known(columns), rows: known(rows), is_coloured }
 }
 
 /// Shows a text.
@@ -43,7 +49,7 @@ pub fn show(input: &Input, text: &str) -> Result<(), Error> {
 }
 
 fn needs_pager(screen: Option<Screen>, text: &str, pager: &str) -> bool {
-    screen.is_some_and(|screen| text.lines().count() >= screen.rows) && !pager.trim().is_empty()
+    screen.and_then(|screen| screen.rows).is_some_and(|rows| text.lines().count() >= rows) && !pager.trim().is_empty()
 }
 
 /// Gives the text to a pager; returns false if it could not be started.
@@ -65,16 +71,22 @@ mod tests {
 
     #[test]
     fn only_a_text_that_is_longer_than_a_terminal_goes_through_a_pager() {
-        let screen = Some(Screen { columns: 80, rows: 3, is_coloured: true });
+        let screen = Some(of_size((80, 3)));
         for (screen, text, pager, needs) in [
             (screen, "a\nb\nc\n", "less", true),
             // The prompt of the shell needs a line.
             (screen, "a\nb\n", "less", false),
             (screen, "a\nb\nc\n", "", false),
             (None, "a\nb\nc\n", "less", false),
+            (Some(of_size((0, 0))), "a\nb\nc\n", "less", false),
         ] {
             assert_eq!(needs_pager(screen, text, pager), needs, "{text:?} {pager}");
         }
+    }
+
+    #[test]
+    fn a_terminal_without_a_size_cuts_no_line() {
+        assert_eq!((of_size((0, 0)).columns, of_size((80, 24)).columns), (None, Some(80)));
     }
 
     #[test]

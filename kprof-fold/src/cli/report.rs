@@ -51,12 +51,12 @@ pub fn run(args: &Report) -> Result<u8, Error> {
     if let Some(direction) = direction {
         let screen = pager::screen(args.input.output.as_deref());
         let (width, is_coloured) =
-            (screen.map(|screen| screen.columns), screen.is_some_and(|screen| screen.is_coloured));
+            (screen.and_then(|screen| screen.columns), screen.is_some_and(|screen| screen.is_coloured));
         let top = args.top.unwrap_or(TOP);
         let style = tree::Style { direction, limit: args.limit, top, width, is_coloured };
         // The tree has no lost samples.
         let event = loaded.event.as_ref();
-        let shares = report::shares(report::Input { folded, profile, account, lost: 0, event });
+        let shares = report::shares(report::Input { folded, profile, account, lost: 0, ticks: &[], event });
         pager::show(&args.input, &format!("{shares}\n{}", tree::text(folded, &style)))?;
         return Ok(loaded.exit_code(args.input.limits()));
     }
@@ -70,7 +70,8 @@ pub fn run(args: &Report) -> Result<u8, Error> {
         By::Entry => Some("entry"),
     };
     let style = report::Style { sort: args.sort, top, limit: args.limit, by, has_lines: choice.lines };
-    let input = report::Input { folded, profile, account, lost: *lost, event: loaded.event.as_ref() };
+    let ticks: Vec<_> = loaded.ticks().filter(|_| loaded.event.is_none()).collect();
+    let input = report::Input { folded, profile, account, lost: *lost, ticks: &ticks, event: loaded.event.as_ref() };
     if format == TableFormat::Text {
         let mut text = Vec::new();
         report::write(input, &style, &mut text).map_err(|error| Error::io("memory", "write", error))?;

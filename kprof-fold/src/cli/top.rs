@@ -12,6 +12,7 @@ use super::load;
 use super::out::{with_output, write_failed};
 use super::spool::Spool;
 use crate::error::Error;
+use crate::output::folded::{LOST, LOST_ANYWHERE};
 use crate::output::report;
 use kprof_format::point::PointPart;
 use ratatui::crossterm::event::{self, Event};
@@ -133,23 +134,29 @@ fn table(args: &Top, file: &str) -> Result<Screen, Error> {
     let loaded = load::load_any(&quiet, &args.choice.for_table())?;
     let (samples, lost) = (loaded.folded.samples(), loaded.lost);
     let function = |row: &crate::output::table::Row| {
-        let name = loaded.folded.frames.name(row.frame).to_owned();
+        let name = loaded.folded.frames.shown(row.frame).into_owned();
         Function { name, all: (row.self_samples, row.total), last: (0, 0) }
     };
     let mut functions: Vec<Function> = crate::output::table::rows(&loaded.folded).iter().map(function).collect();
     let note = report::notes(&loaded.profile);
     let name = if args.input.file == "-" { "standard input" } else { &args.input.file };
     let code = loaded.exit_code(args.input.limits());
+    let row = |(name, weight): (&str, u64)| Function { name: name.to_owned(), all: (weight, weight), last: (0, 0) };
     let Some(event) = &loaded.event else {
-        let title = format!("{name}: {samples} samples, {lost} lost{note}");
-        return Ok(Screen { title, functions, whole: (samples, lost), code, ..Screen::default() });
+        let ticks: Vec<_> = loaded.ticks().filter(|(_, ticks)| *ticks > 0).collect();
+        let not = if ticks.is_empty() { ", not of all the time" } else { " and of ticks without a sample" };
+        let title = format!("{name}: {samples} samples, {lost} lost; shares are of these{not}{note}");
+        let whole = ticks.iter().fold(samples, |sum, (_, ticks)| sum.saturating_add(*ticks));
+        functions.extend(ticks.into_iter().map(row));
+        functions.sort_by_key(|row| std::cmp::Reverse(row.all));
+        return Ok(Screen { title, functions, whole: (whole, lost), code, ..Screen::default() });
     };
     // The account of a point may be newer than the events in the file.
     let missing = if loaded.lost_is_attributable { MISSING } else { MISSING_ANYWHERE };
-    let beside = [(missing, loaded.beside()[0].1), loaded.beside()[1]];
-    let whole = beside.iter().map(|(_, weight)| *weight).fold(samples, u64::saturating_add);
-    let row = |(name, weight): (&str, u64)| Function { name: name.to_owned(), all: (weight, weight), last: (0, 0) };
-    functions.extend(beside.into_iter().filter(|(_, weight)| *weight > 0).map(row));
+    let name_of = |name| if [LOST, LOST_ANYWHERE].contains(&name) { missing } else { name };
+    let beside = loaded.beside.iter().map(|(name, weight)| (name_of(*name), *weight));
+    let whole = beside.clone().map(|(_, weight)| weight).fold(samples, u64::saturating_add);
+    functions.extend(beside.filter(|(_, weight)| *weight > 0).map(row));
     functions.sort_by_key(|row| std::cmp::Reverse(row.all));
     let title = format!("{name}: {whole} {} of {}{note}", event.unit, event.name);
     let is_exact = event.sums.as_ref().map(|point| point.part(PointPart::Unsampled) == 0);
@@ -163,6 +170,8 @@ mod tests {
     use crate::cli::args::{Cli, Command};
     use clap::Parser;
     use std::io::Write;
+
+    const OF_SAMPLES: &str = "shares are of these, not of all the time";
 
     #[test]
     fn a_stream_is_waited_for_and_then_shown_as_far_as_it_has_come() {
@@ -183,7 +192,7 @@ mod tests {
                 std::thread::yield_now();
             }
             let screen = fold(&args, Some(&spool)).expect("is a profile");
-            assert_eq!(screen.title, format!("standard input: {samples} samples, 0 lost"));
+            assert_eq!(screen.title, format!("standard input: {samples} samples, 0 lost; {OF_SAMPLES}"));
             assert_eq!((screen.functions[0].all.0, &screen.functions[0].name[..]), (samples, "kmain"));
         }
     }
@@ -233,7 +242,7 @@ mod tests {
                 assert!(is_begun.starts_with("waiting: ") || begun == "a 0 1 fff", "{begun}: {is_begun}");
             }
             std::fs::write(&file, line.repeat(round)).expect("is writable");
-            assert_eq!(top(&[]).expect("is a profile"), format!("{file}: {round} samples, 0 lost"));
+            assert_eq!(top(&[]).expect("is a profile"), format!("{file}: {round} samples, 0 lost; {OF_SAMPLES}"));
             std::fs::rename(&file, folder.path().join("profile.1")).expect("is ours");
         }
     }

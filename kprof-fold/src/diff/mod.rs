@@ -23,6 +23,7 @@ pub mod weights;
 
 use crate::fold::Folded;
 use crate::output::table;
+use crate::profile::rates::Unequal;
 use significance::{Change, Interval};
 use spread::Runs;
 use std::collections::{BTreeMap, BTreeSet};
@@ -184,12 +185,14 @@ pub struct Run {
     pub samples: u64,
     /// The same of each block of its time, if the samples have times and are enough for it ([`blocks`]).
     pub blocks: Vec<(Counts, u64)>,
+    /// How much the weights of its samples differ, if they were taken at several rates.
+    pub unequal: Option<Unequal>,
 }
 
 impl Run {
     /// Counts the functions of a folded profile, and with `subtrees` the paths from the root too.
     pub fn of(folded: &Folded, subtrees: bool) -> Self {
-        Self { counts: counts(folded, subtrees), samples: folded.samples(), blocks: Vec::new() }
+        Self { counts: counts(folded, subtrees), samples: folded.samples(), ..Self::default() }
     }
 }
 
@@ -262,7 +265,12 @@ pub fn compare(old: &[Run], new: &[Run], method: Method) -> Diff {
         .map(|(name, [one, other])| [of_blocks(name, old, one), of_blocks(name, new, other)])
         .collect();
     let rows = compared.iter().zip(&functions).zip(spread::spreads(&varied));
-    let rows = rows.map(|((name, sides), spread)| {
+    let unequal = |name: &(Kind, String)| {
+        let of = |run: &Run| run.unequal.map_or(1.0, |unequal| unequal.factor(count(run, name)));
+        old.iter().chain(new).map(of).fold(1.0, f64::max)
+    };
+    let rows = rows.map(|((name, sides), mut spread)| {
+        spread.factor = spread.factor.max(unequal(name));
         let pooled = |runs: &Runs| runs.iter().fold((0, 0.0), |sum, run| (sum.0 + run.0, sum.1 + run.1));
         let (old, new) = (pooled(&sides[0]), pooled(&sides[1]));
         let counts = Change { old, new, spread };

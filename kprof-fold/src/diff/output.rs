@@ -47,7 +47,8 @@ fn headline(diff: &Diff, style: &Style) -> String {
     let (old_runs, new_runs) = (runs(diff.runs.0), runs(diff.runs.1));
     let unit = diff.unit();
     let work = match (diff.is_same_work, &diff.event) {
-        (false, _) => String::new(),
+        (false, None) => "; shares are of the samples of each side".to_owned(),
+        (false, Some(_)) => String::new(),
         (true, None) => "; numbers of samples of the same work, as parts of OLD".to_owned(),
         (true, Some(_)) => format!("; of the same work, so changes are in {unit}"),
     };

@@ -5,10 +5,11 @@
 
 use super::walk::{CLAIMED, RUNNING, Step, marker_name, walk};
 use crate::by_address::ByAddress;
-use crate::resolve::place;
+use crate::resolve::{marked, place};
 use crate::stacks::{self, Encoding, Stacks, Traits};
 use crate::symbols::{Symbols, name::clean};
-use std::collections::HashSet;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
 
 /// The number of a frame. Two frames with the same name are the same frame.
 pub type FrameId = u32;
@@ -40,6 +41,8 @@ pub struct Frames {
     /// For the address of a sampled instruction: whether its function has no stack frame of its own at this
     /// instruction.
     lacking: ByAddress<bool>,
+    /// Frames whose code is that of several functions, with their number.
+    merged: BTreeMap<FrameId, usize>,
 }
 
 impl Default for Frames {
@@ -52,6 +55,7 @@ impl Default for Frames {
             by_address: ByAddress::default(),
             found: Vec::new(),
             lacking: ByAddress::default(),
+            merged: BTreeMap::new(),
         }
     }
 }
@@ -78,6 +82,16 @@ impl Frames {
     pub fn name(&self, id: FrameId) -> &str {
         let start = (id as usize).checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.text[start..self.ends[id as usize]]
+    }
+
+    /// Of how many functions the code of this frame is, if it is not only one.
+    pub fn merged(&self, id: FrameId) -> Option<usize> {
+        self.merged.get(&id).copied()
+    }
+
+    /// The name of a frame for people, marked if its code is that of several functions.
+    pub fn shown(&self, id: FrameId) -> Cow<'_, str> {
+        marked(self.name(id), self.merged(id).unwrap_or(1))
     }
 
     /// The name of the function, without the suffix for inlined frames.
@@ -175,10 +189,12 @@ impl Frames {
     fn with_inlined(&mut self, address: u64, symbols: &Symbols) -> u32 {
         let from = self.found.len();
         self.found.push(0);
-        for function in place(symbols, address).functions {
+        let place = place(symbols, address);
+        for function in &place.functions {
             let number = self.named(&function.shown(symbols.with_lines));
             self.found.push(number);
             self.found[from] += 1;
+            self.note_merged(number, if function.is_inlined() { 1 } else { place.merged });
         }
         from as u32 | MANY
     }
@@ -188,9 +204,17 @@ impl Frames {
             self.by_symbol.resize(symbols.len(), 0);
         }
         if self.by_symbol[symbol] == 0 {
-            self.by_symbol[symbol] = 1 + self.named(&symbols.function(symbol));
+            let number = self.named(&symbols.function(symbol));
+            self.note_merged(number, symbols.functions(symbol));
+            self.by_symbol[symbol] = 1 + number;
         }
         self.by_symbol[symbol] - 1
+    }
+
+    fn note_merged(&mut self, frame: FrameId, functions: usize) {
+        if functions > 1 {
+            self.merged.insert(frame, functions);
+        }
     }
 
     /// The order of the frames' names within stacks.

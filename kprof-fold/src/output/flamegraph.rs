@@ -64,6 +64,10 @@ pub fn write(
     file: &str,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
+    let all = beside.iter().try_fold(folded.samples(), |sum, (_, count)| sum.checked_add(*count));
+    if all.is_none() {
+        return Err(Error::unusable(file, "its counters are damaged: more was lost than a picture can show"));
+    }
     // The library has to see whole stacks to reverse them.
     let min_samples = if style.reverse { 0 } else { narrowest(folded.samples(), beside) };
     let mut lines = drawn(folded, min_samples);
@@ -155,8 +159,8 @@ fn depths(folded: &Folded, min_samples: u64) -> Vec<usize> {
 fn line(folded: &Folded, frames: &[FrameId]) -> String {
     let mut line = String::new();
     for (number, frame) in frames.iter().enumerate() {
-        let name = folded.frames.name(*frame);
-        let (bare, mark) = name.strip_suffix(INLINED).map_or((name, ""), |bare| (bare, MARK));
+        let name = folded.frames.shown(*frame);
+        let (bare, mark) = name.strip_suffix(INLINED).map_or((&name[..], ""), |bare| (bare, MARK));
         line.push_str(if number > 0 { ";" } else { "" });
         // The library takes a number at the end of a stack for a weight before the one that follows.
         match bare.rsplit_once(' ').filter(|(_, last)| mark.is_empty() && last.parse::<f64>().is_ok()) {

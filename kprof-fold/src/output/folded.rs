@@ -16,6 +16,14 @@ pub const NOT_RECORDED: &str = "[not recorded]";
 pub const COALESCED: &str = "[coalesced]";
 /// The frame for coalesced ticks if only some tasks are shown.
 pub const COALESCED_ANYWHERE: &str = "[coalesced, of any task]";
+/// The frame for ticks in user code, which the kernel has counted and not recorded.
+pub const USER: &str = "[user]";
+/// The frame for these ticks if only some tasks are shown.
+pub const USER_ANYWHERE: &str = "[user, of any task]";
+/// The frame for ticks in the idle task, which the kernel has counted and not recorded.
+pub const IDLE: &str = "[idle]";
+/// The frame for these ticks if only some tasks are shown.
+pub const IDLE_ANYWHERE: &str = "[idle, of any task]";
 
 /// Writes all stacks.
 ///

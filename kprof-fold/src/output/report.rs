@@ -6,6 +6,7 @@
 pub mod csv;
 pub mod json;
 
+use super::folded::LOST;
 use super::groups::{self, Group};
 use super::lockups::sentence;
 use super::table::{self, Row};
@@ -61,8 +62,25 @@ pub struct Input<'a> {
     pub account: &'a Account,
     /// Losses within the selection.
     pub lost: u64,
+    /// Ticks without a sample that are rows too.
+    pub ticks: &'a [(&'static str, u64)],
     /// For events instead of samples: what the numbers are.
     pub event: Option<&'a EventFacts>,
+}
+
+impl<'a> Input<'a> {
+    /// The rows that are no function: lost samples and other ticks without a sample.
+    fn beside(&self) -> impl Iterator<Item = (&'static str, u64)> + use<'a> {
+        let lost = Some((LOST, self.lost)).into_iter();
+        lost.chain(self.ticks.iter().copied()).filter(|(_, count)| *count > 0)
+    }
+
+    /// What shares are parts of. Counters of a damaged file can be so large that their sum does not fit into 64 bits.
+    fn whole(&self) -> u64 {
+        self.ticks
+            .iter()
+            .fold(self.folded.samples().saturating_add(self.lost), |sum, (_, ticks)| sum.saturating_add(*ticks))
+    }
 }
 
 /// Writes the whole report.
@@ -111,8 +129,9 @@ fn functions(input: Input<'_>, style: &Style, text: &mut String) {
 pub fn shares(input: Input<'_>) -> String {
     let unit = input.event.map_or("samples", |event| &event.unit);
     let lost = if input.lost > 0 { " and the lost ones" } else { "" };
-    let not = if input.event.is_none() { ", not of all the time" } else { "" };
-    format!("% of these {unit}{lost}{not}")
+    let ticks = if input.ticks.is_empty() { "" } else { " and the ticks without a sample that are rows" };
+    let not = if input.event.is_none() && input.ticks.is_empty() { ", not of all the time" } else { "" };
+    format!("% of these {unit}{lost}{ticks}{not}")
 }
 
 /// What is counted.
@@ -138,16 +157,16 @@ fn chosen_groups(input: Input<'_>, style: &Style) -> (Vec<Group>, usize) {
 }
 
 fn cut(input: Input<'_>, style: &Style, rows: &mut Vec<Row>) {
-    let all = input.folded.samples() + input.lost;
+    let all = input.whole();
     rows.retain(|row| row.total as f64 >= style.limit * all as f64);
     rows.truncate(if style.top > 0 { style.top } else { usize::MAX });
 }
 
 fn groups(input: Input<'_>, style: &Style, by: &str, text: &mut String) {
-    let ((rows, count), name) = (chosen_groups(input, style), |frame| input.folded.frames.name(frame));
+    let ((rows, count), name) = (chosen_groups(input, style), |frame| input.folded.frames.shown(frame));
     let (samples, note) = (input.folded.samples(), notes(input.profile));
     let percent = |part: u64, all: u64| part as f64 * 100.0 / all.max(1) as f64;
-    let all = samples + input.lost;
+    let all = input.whole();
     let _ = writeln!(text, "{samples} {}, {} lost{note}\n\nBy {by}, {}", what(input), input.lost, shares(input));
     let unit = input.event.map_or("samples", |event| &event.unit);
     let _ = writeln!(text, "      % {unit:>9}  {by:<24}  busiest function, with its part of the {by}");
@@ -156,8 +175,8 @@ fn groups(input: Input<'_>, style: &Style, by: &str, text: &mut String) {
         let of_it = percent(row.busiest.1, row.samples);
         let _ = writeln!(text, "{part:7.2} {:>9}  {group:<24}  {busiest} ({of_it:.0} %)", row.samples);
     }
-    if input.lost > 0 {
-        let _ = writeln!(text, "{:7.2} {:>9}  [lost]", percent(input.lost, all), input.lost);
+    for (name, count) in input.beside() {
+        let _ = writeln!(text, "{:7.2} {count:>9}  {name}", percent(count, all));
     }
     if rows.len() < count {
         let _ = writeln!(text, "... {} more (--top 0 shows all)", count - rows.len());
@@ -177,17 +196,17 @@ fn sort(input: Input<'_>, rows: &mut [Row], by: Sort) {
 
 /// Writes one table with the rows in their order.
 fn table(input: Input<'_>, style: &Style, rows: &mut Vec<Row>, text: &mut String) {
-    let (all, before) = (input.folded.samples() + input.lost, rows.len());
+    let (all, before) = (input.whole(), rows.len());
     cut(input, style, rows);
     let _ = writeln!(text, "\n   self %  total %      self     total  function");
     let percent = |part: u64| part as f64 * 100.0 / all.max(1) as f64;
     for row in rows.iter() {
-        let (own, total, name) = (percent(row.self_samples), percent(row.total), input.folded.frames.name(row.frame));
+        let (own, total, name) = (percent(row.self_samples), percent(row.total), input.folded.frames.shown(row.frame));
         let _ = writeln!(text, "{own:8.2} {total:8.2} {:>9} {:>9}  {name}", row.self_samples, row.total);
     }
-    if input.lost > 0 {
-        let part = percent(input.lost);
-        let _ = writeln!(text, "{part:8.2} {part:8.2} {0:>9} {0:>9}  [lost]", input.lost);
+    for (name, count) in input.beside() {
+        let part = percent(count);
+        let _ = writeln!(text, "{part:8.2} {part:8.2} {count:>9} {count:>9}  {name}");
     }
     if rows.len() < before {
         let _ = writeln!(text, "... {} more (--top 0 --limit 0% shows all)", before - rows.len());
@@ -212,8 +231,7 @@ fn where_time_went(input: Input<'_>, text: &mut String) {
     if rows.is_empty() {
         return;
     }
-    let (heading, each) = time::heading(input.profile);
-    let _ = writeln!(text, "\n{heading} (all CPUs, {} ticks{each})", input.account.sum(Counter::Sent));
+    let _ = writeln!(text, "\n{}", time::heading(input.profile, input.account));
     for row in &rows {
         let percent = row.per_mille as f64 / 10.0;
         let ticks = if row.ticks > 0 { row.ticks.to_string() } else { "-".to_owned() };

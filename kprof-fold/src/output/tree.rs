@@ -6,6 +6,7 @@
 
 use crate::fold::Folded;
 use crate::fold::frames::FrameId;
+use ratatui::text::Span;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -128,11 +129,7 @@ impl Style {
     fn line(&self, percent: f64, rest: &str, text: &mut String) {
         let share = format!("{percent:7.2} %");
         let room = self.width.map_or(usize::MAX, |width| width.saturating_sub(share.len()));
-        let rest = match rest.char_indices().nth(room) {
-            // Room for the mark of a cut line.
-            Some(_) => rest.chars().take(room.saturating_sub(2)).chain("..".chars()).collect(),
-            None => rest.to_owned(),
-        };
+        let rest = if Span::raw(rest).width() > room { cut(rest, room) } else { rest.to_owned() };
         let colour = match percent {
             _ if !self.is_coloured => "",
             _ if percent >= 10.0 => "\x1b[31m",
@@ -142,6 +139,19 @@ impl Style {
         let end = if colour.is_empty() { "" } else { "\x1b[0m" };
         let _ = writeln!(text, "{colour}{share}{end}{rest}");
     }
+}
+
+/// As much of the text as has room beside the mark of a cut line. A letter of another script may take two columns, and
+/// one with accents or an emoji is several characters.
+fn cut(text: &str, columns: usize) -> String {
+    let mut left = columns.saturating_sub(2);
+    let mut cut = String::new();
+    for letter in Span::raw(text).styled_graphemes(ratatui::style::Style::new()) {
+        let Some(rest) = left.checked_sub(Span::raw(letter.symbol).width()) else { break };
+        left = rest;
+        cut.push_str(letter.symbol);
+    }
+    cut + ".."
 }
 
 impl<'a> Tree<'a> {
@@ -169,10 +179,10 @@ impl<'a> Tree<'a> {
 
     /// The names on the line of a node, and the last node on it.
     fn chain(&self, mut at: usize) -> (String, usize) {
-        let mut names = self.folded.frames.name(self.nodes[at].frame).to_owned();
+        let mut names = self.folded.frames.shown(self.nodes[at].frame).into_owned();
         for _ in 1..MAX_ON_LINE {
             let Some(next) = only_child(&self.nodes, &self.nodes[at]) else { break };
-            names = names + self.between + self.folded.frames.name(self.nodes[next].frame);
+            names = names + self.between + &self.folded.frames.shown(self.nodes[next].frame);
             at = next;
         }
         (names, at)
@@ -243,5 +253,14 @@ mod tests {
         assert_eq!(narrow[1], "\x1b[31m  90.00 %\x1b[0m        90  | |-c..");
         assert_eq!(narrow[2], "\x1b[33m   9.00 %\x1b[0m         9  | `-...");
         assert_eq!(lines(&Style { top: 0, ..all }).len(), 4);
+    }
+
+    #[test]
+    fn names_are_cut_by_the_columns_that_they_take_on_the_screen() {
+        assert_eq!(cut("漢字::map", 6), "漢字..");
+        assert_eq!(cut("漢字::map", 7), "漢字:..");
+        // An accent and the parts of an emoji take no column of their own.
+        assert_eq!(cut("e\u{301}e\u{301}e\u{301}eee", 5), "e\u{301}e\u{301}e\u{301}..");
+        assert_eq!(cut("👩\u{200d}👩\u{200d}👧 family", 4), "👩\u{200d}👩\u{200d}👧..");
     }
 }

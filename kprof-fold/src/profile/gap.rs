@@ -80,6 +80,17 @@ impl Gap {
     }
 }
 
+/// All ticks of some CPUs in some time, by what they hit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Samples by their state ([`crate::state::State`]).
+    pub states: [u64; 5],
+    /// Ticks without a sample. What cannot be read from the file is lost.
+    pub unsampled: Unsampled,
+    /// Of which CPUs and time, for people.
+    pub of: String,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -90,6 +90,32 @@ impl Weights {
     }
 }
 
+/// How much the weights of samples differ: a count to which samples add several each varies more than one of as many
+/// samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Unequal {
+    /// The largest weight.
+    pub largest: f64,
+    /// The sum of the squares of all weights.
+    pub squares: f64,
+}
+
+impl Unequal {
+    /// Adds a sample of this weight.
+    pub fn add(&mut self, weight: u64) {
+        let weight = weight as f64;
+        self.largest = self.largest.max(weight);
+        self.squares += weight * weight;
+    }
+
+    /// By which factor, at most, the variance of a count is larger than that of as many samples. That factor is the sum
+    /// of the squares of the weights in the count, divided by the count.
+    pub fn factor(&self, count: u64) -> f64 {
+        let count = count.max(1) as f64;
+        self.largest.min(count).min(self.squares / count).max(1.0)
+    }
+}
+
 /// Rates for people: `10 and 100`.
 pub fn in_words(rates: &BTreeSet<u64>) -> String {
     rates.iter().map(u64::to_string).collect::<Vec<_>>().join(" and ")

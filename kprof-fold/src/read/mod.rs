@@ -50,6 +50,14 @@ pub struct Reading<C> {
     pub form: Form,
 }
 
+impl<C> Reading<C> {
+    /// The same contents, with what is made of the consumer.
+    pub fn map<D>(self, make: impl FnOnce(C) -> D) -> Reading<D> {
+        let Self { consumer, profile, stacks, problems, form } = self;
+        Reading { consumer: make(consumer), profile, stacks, problems, form }
+    }
+}
+
 /// What to read, and in which form.
 pub struct Source<'a> {
     /// Name of the file, for opening it and for messages; `-` is standard input.

@@ -14,8 +14,8 @@ use crate::error::Error;
 use crate::problems::{Kind, Problems};
 use gimli::{EndianArcSlice, Reader as _, RunTimeEndian};
 use object::{
-    Architecture, Object, ObjectKind, ObjectSection, ObjectSegment, ObjectSymbol, SectionFlags, SegmentFlags,
-    SymbolKind,
+    Architecture, CompressionFormat, Object, ObjectKind, ObjectSection, ObjectSegment, ObjectSymbol, SectionFlags,
+    SegmentFlags, SymbolKind,
 };
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -131,8 +131,15 @@ pub fn read(file: &str, data: Vec<u8>, debug: Option<&str>, problems: &mut Probl
         address_of(".text"),
         image.architecture(),
     );
-    let dwarf = gimli::Dwarf::load(section).and_then(addr2line::Context::from_dwarf);
-    let dwarf = dwarf.map_err(|error| unusable(format!("its DWARF cannot be read: {error}")))?;
+    let dwarf = gimli::Dwarf::load(section).inspect(|dwarf| {
+        if is_split(dwarf) {
+            damage
+                .set(Some("its DWARF is split, and .dwo files are not read: build with -C split-debuginfo=off".into()));
+        }
+    });
+    let dwarf = dwarf
+        .and_then(addr2line::Context::from_dwarf)
+        .map_err(|error| unusable(format!("its DWARF cannot be read: {error}")))?;
     if let Some(why) = damage.take() {
         problems.add(Kind::Note, || format!("{file}: lines and inlined frames may be missing: {why}"));
     }
@@ -155,15 +162,42 @@ pub fn read(file: &str, data: Vec<u8>, debug: Option<&str>, problems: &mut Probl
 /// A compressed section claims at most this many times its own bytes: no DEFLATE stream has more. Without a limit a
 /// damaged file of a few bytes would take all memory.
 const MAX_EXPANSION: u64 = 1032;
+/// By zstd equal bytes may become 128 KiB from each block of four bytes (RFC 8878, 3.1.1.2). Sections of up to so many
+/// bytes are read whatever their part is.
+const MAX_EXPANSION_ZSTD: u64 = 32_768;
+const MAX_BYTES_ZSTD: u64 = 64 << 20;
 
 /// The bytes of a section, or why they cannot be read.
 fn content<'a>(section: &object::Section<'a, '_>) -> Result<Cow<'a, [u8]>, String> {
     let stored = section.compressed_data().map_err(|error| error.to_string())?;
     let (bytes, claimed) = (stored.data.len() as u64, stored.uncompressed_size);
-    if claimed > bytes.saturating_mul(MAX_EXPANSION) {
+    let most = bytes.saturating_mul(MAX_EXPANSION);
+    let most = match stored.format {
+        CompressionFormat::Zstandard => most.max(bytes.saturating_mul(MAX_EXPANSION_ZSTD).min(MAX_BYTES_ZSTD)),
+        _ => most,
+    };
+    if claimed > most {
         return Err(format!("it claims {claimed} bytes, compressed to {bytes}"));
     }
     stored.decompress().map_err(|error| error.to_string())
+}
+
+/// Whether a unit has its functions in a file of its own (`-gsplit-dwarf`, `-C split-debuginfo=unpacked`).
+fn is_split(dwarf: &gimli::Dwarf<Reader>) -> bool {
+    let has_addresses = !gimli::Section::reader(&dwarf.debug_addr).is_empty();
+    let mut units = dwarf.units();
+    while let Ok(Some(unit)) = units.next() {
+        let is_skeleton = match unit.type_() {
+            gimli::UnitType::Skeleton(_) => true,
+            // Before DWARF 5 only the attributes of a unit say it, and only units of this kind have the section.
+            _ if unit.version() < 5 && has_addresses => dwarf.unit(unit).is_ok_and(|unit| unit.dwo_id.is_some()),
+            _ => false,
+        };
+        if is_skeleton {
+            return true;
+        }
+    }
+    false
 }
 
 /// The code symbols of an image.

@@ -297,6 +297,17 @@ impl Symbols {
         name::frame_name(symbols.table.name(number))
     }
 
+    /// Of how many functions the code of the function with this number is. Each of them may be the one that ran.
+    pub fn functions(&self, number: usize) -> usize {
+        let (symbols, at) = self.from(number);
+        if symbols.table.other_names(at).next().is_none() {
+            return 1;
+        }
+        let mut names = vec![self.function(number).into_owned()];
+        names.extend(symbols.table.other_names(at).map(|raw| self.shown(&name::frame_name(raw)).into_owned()));
+        name::functions(names)
+    }
+
     /// The frames at an address of the running kernel, innermost first; at least one.
     pub fn inlined(&self, address: u64) -> Vec<Inlined> {
         let Self { elf, slide, .. } = self.at(address);

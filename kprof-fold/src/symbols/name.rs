@@ -10,7 +10,7 @@ use std::borrow::Cow;
 /// The frame's name for a raw symbol name, before [`clean`].
 pub fn frame_name(raw: &[u8]) -> Cow<'_, str> {
     // Names are nearly always UTF-8, and the check for that is faster than the lossy conversion.
-    let raw = without_cold(raw);
+    let raw = without_suffixes(raw);
     let text = std::str::from_utf8(raw).map_or_else(|_| String::from_utf8_lossy(raw), Cow::Borrowed);
     if !["_ZN", "_R", "__ZN", "__R"].iter().any(|start| text.starts_with(start)) {
         return half_demangled(&text).map_or(text, Cow::Owned);
@@ -21,12 +21,20 @@ pub fn frame_name(raw: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// The name of the function of which this symbol is a part that compilers have moved away: `handle` for `handle.cold`
-/// and `handle.cold.5`.
-fn without_cold(raw: &[u8]) -> &[u8] {
-    let digits = raw.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
-    let front = raw[..raw.len() - digits].strip_suffix(b".").filter(|_| digits > 0).unwrap_or(raw);
-    front.strip_suffix(b".cold").filter(|name| !name.is_empty()).unwrap_or(raw)
+/// The name of the function of which this symbol is a part that compilers have moved away: `handle` for `handle.cold`,
+/// `handle.cold.5` and `handle.part.0`. LLVM appends a number of its own to a function that it makes visible to other
+/// units (`.llvm.123`), which is another one in each build.
+fn without_suffixes(raw: &[u8]) -> &[u8] {
+    let mut name = raw;
+    loop {
+        let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+        let front = name[..name.len() - digits].strip_suffix(b".").filter(|_| digits > 0);
+        let numbered =
+            || front.and_then(|front| [&b".part"[..], b".llvm"].iter().find_map(|end| front.strip_suffix(*end)));
+        let part = front.unwrap_or(name).strip_suffix(b".cold").or_else(numbered);
+        let Some(function) = part.filter(|function| !function.is_empty()) else { return name };
+        name = function;
+    }
 }
 
 /// What `llvm-nm -C` and other tools that demangle as for C++ make of a legacy mangling: the path with its hash and the
@@ -40,6 +48,23 @@ fn half_demangled(text: &str) -> Option<String> {
     let demangled =
         rustc_demangle::try_demangle(&format!("_ZN{}E", pieces.collect::<String>())).ok().map(|it| format!("{it:#}"));
     demangled.or_else(|| Some(text[..text.len() - hash.len() - 3].to_owned()))
+}
+
+/// How many functions these names of the same code are of. Aliases such as `memcpy`, `__memcpy` and `mem::memcpy` are
+/// one function; different ones whose code is equal were merged by the linker or the compiler.
+pub fn functions(mut names: Vec<String>) -> usize {
+    names.sort_by_key(String::len);
+    let mut known: Vec<&str> = Vec::new();
+    for name in &names {
+        let is_alias = |known: &&str| {
+            let front = name.strip_suffix(known.trim_start_matches('_'));
+            front.is_some_and(|front| !front.ends_with(char::is_alphanumeric))
+        };
+        if !known.iter().any(is_alias) {
+            known.push(name);
+        }
+    }
+    known.len()
 }
 
 /// Whether a symbol does not name a function: assemblers write `.L...` for places within functions, and `$x` and `$d`,
@@ -133,6 +158,19 @@ mod tests {
     }
 
     #[test]
+    fn aliases_of_a_function_are_one_and_functions_with_the_same_code_are_several() {
+        for (names, count) in [
+            (&["memcpy"][..], 1),
+            (&["__memcpy", "memcpy", "compiler_builtins::mem::memcpy", "__pi_memcpy"], 1),
+            (&["mm::map", "mm::unmap"], 2),
+            (&["<Lock<u8>>::read", "<Lock<bool>>::read", "<Lock<bool>>::read"], 2),
+            (&["yyy", "zzz", "bbb"], 3),
+        ] {
+            assert_eq!(functions(names.iter().map(|name| (*name).to_owned()).collect()), count, "{names:?}");
+        }
+    }
+
+    #[test]
     fn all_instances_of_a_generic_function_have_one_name() {
         for (name, coalesced) in [
             ("kernel::f::<u8>", "kernel::f"),
@@ -177,6 +215,14 @@ mod tests {
             ("handle.cold", "handle"),
             ("_ZN6kernel6memory3map17h0123456789abcdefE.cold.1", "kernel::memory::map"),
             ("handle.cold.x", "handle.cold.x"),
+            ("handle.part.0", "handle"),
+            ("handle.isra.0.cold", "handle.isra.0"),
+            ("handle.part.3.cold.1", "handle"),
+            ("handle.llvm.7938792829313461892", "handle"),
+            ("_ZN6kernel6memory3map17h0123456789abcdefE.llvm.7938792829313461892", "kernel::memory::map"),
+            ("handle.part", "handle.part"),
+            ("part.0", "part.0"),
+            (".part.0", ".part.0"),
             (".cold", ".cold"),
         ] {
             assert_eq!(clean(&frame_name(raw.as_bytes())), name);

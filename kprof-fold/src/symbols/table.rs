@@ -30,6 +30,8 @@ pub struct Table {
     symbols: Vec<Symbol>,
     /// Symbols without a size within functions that have one.
     labels: Vec<Symbol>,
+    /// Symbols of the same code as one in `symbols`, whose name was preferred; by address.
+    others: Vec<Symbol>,
     names: Vec<u8>,
     /// Two functions of different sizes that both begin at address 0, as in a list of a file that is not linked.
     at_zero: Option<[Symbol; 2]>,
@@ -68,7 +70,12 @@ impl Table {
             let first = at_zero().next().copied();
             let other = first.and_then(|first| at_zero().find(|symbol| symbol.size != first.size).copied());
             self.at_zero = first.zip(other).map(|(first, other)| [first, other]);
-            self.symbols.dedup_by_key(|symbol| symbol.start);
+            self.symbols.dedup_by(|other, kept| {
+                if other.start == kept.start && other.size == kept.size && kept.size > 0 {
+                    self.others.push(*other);
+                }
+                other.start == kept.start
+            });
         }
         // Where the last symbol with a size ends. An earlier one that reaches further is no function.
         let mut covered = 0;
@@ -92,6 +99,13 @@ impl Table {
     /// addresses yet.
     pub fn at_zero(&self) -> Option<[&[u8]; 2]> {
         self.at_zero.as_ref().map(|both| [self.name_of(&both[0]), self.name_of(&both[1])])
+    }
+
+    /// The raw names of the same code that were not preferred to that of the symbol with this number.
+    pub fn other_names(&self, number: usize) -> impl Iterator<Item = &[u8]> {
+        let start = self.symbols[number].start;
+        let from = self.others.partition_point(|other| other.start < start);
+        self.others[from..].iter().take_while(move |other| other.start == start).map(|other| self.name_of(other))
     }
 
     /// The number of the symbol with the greatest start that is not above `address`.

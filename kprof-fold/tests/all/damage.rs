@@ -1,7 +1,7 @@
 //! A profile with one damaged byte, or without one of its batches: every delivered sample is either counted or counted
 //! as lost, the loss is reported, and limits on losses apply.
 
-use crate::sealed::sealed;
+use crate::sealed::{names, sealed};
 use kprof_fold::account::Account;
 use kprof_fold::problems::Problems;
 use kprof_fold::profile::Profile;
@@ -242,4 +242,52 @@ fn a_lost_batch_is_drawn_and_counts_for_max_loss_and_the_doctor_sees_it() {
     let (found, _, code) = run(&["doctor"], &[]);
     assert_eq!(code, Some(1));
     assert!(found.contains("40 samples that were delivered cannot be read"), "{found}");
+}
+
+#[test]
+fn counters_whose_sums_do_not_fit_into_64_bits_stop_no_output() {
+    let folder = tempfile::tempdir().expect("is writable");
+    std::fs::write(folder.path().join("syms"), "ffffffff80001000 0000000000000100 T work\n").expect("is writable");
+    let batch = |from: u64, tick: u64, lost: u64, time: u64| {
+        format!(
+            "# batch cpu=0 from={from} to={to} first-tick={tick} last-tick={tick} lost-full={lost} user={lost} \
+             idle={lost} coalesced={lost}\na 0 {time:x} ffffffff80001010\n# end cpu=0 to={to} samples=1\n",
+            to = from + 6
+        )
+    };
+    for (name, value, setting) in
+        [("one", u64::MAX, ""), ("half", 1 << 63, ""), ("two", u64::MAX, "# setting tsc=a value=hz%2010\n")]
+    {
+        let setting = if setting.is_empty() { String::new() } else { names(setting) };
+        let head = "# kprof-profile 1\n# tsc-hz 1000000000\n# hz 100\n";
+        let text = format!("{head}{setting}{}{}", batch(0, 1, 0, 1), batch(6, 4, value, 1_000_000_000));
+        std::fs::write(folder.path().join(name), sealed(&text)).expect("is writable");
+        for words in [
+            "report",
+            "report --by cpu",
+            "report --format json",
+            "report --format csv",
+            "report --cpu 0",
+            "report --between 0 end",
+            "folded --show lost --show coalesced",
+            "folded --max-loss 1%",
+            "flamegraph",
+            "flamegraph --show coalesced",
+            "html",
+            "html --compare one",
+            "doctor",
+            "top --once",
+            "diff one",
+            "export --to pprof",
+            "export --to firefox",
+            "export --to speedscope",
+            "export --to perfetto",
+        ] {
+            let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+            fold.args(words.split(' ')).args(["-q", name, "syms"]).current_dir(folder.path());
+            let done = fold.output().expect("kprof-fold runs");
+            let said = String::from_utf8_lossy(&done.stderr);
+            assert!(done.status.code().is_some_and(|code| code < 6), "{words} {name}: {said}");
+        }
+    }
 }

@@ -114,3 +114,67 @@ fn numbers_of_samples_at_two_rates_are_not_compared_as_the_same_work() {
     assert!(done.status.code() == Some(2) && said.contains("OLD was sampled 1000 times per second"), "{said}");
     assert_eq!(run(&["diff", "500.txt", "500.txt", "syms"]).status.code(), Some(0));
 }
+
+#[test]
+fn a_comparison_says_if_the_clocks_differ_and_what_was_lost() {
+    let folder = tempfile::tempdir().expect("is writable");
+    std::fs::write(folder.path().join("syms"), SYMS).expect("is writable");
+    let lossy = "# batch cpu=0 from=0 to=6 first-tick=1 last-tick=1 lost-full=0\na 0 1 ffffffff80001010\n\
+                 # end cpu=0 to=6 samples=1\n\
+                 # batch cpu=0 from=6 to=12 first-tick=5 last-tick=5 lost-full=3\na 0 10 ffffffff80001010\n\
+                 # end cpu=0 to=12 samples=1\n";
+    for (name, clock, samples) in
+        [("old", "instructions", &batch(0, "a 0 1 ffffffff80001010\n")[..]), ("new", "tsc", lossy)]
+    {
+        let text = format!("# kprof-profile 1\n# tsc-hz 1000000000\n# hz 1000\n# clock {clock}\n{samples}");
+        std::fs::write(folder.path().join(name), sealed(&text)).expect("is writable");
+    }
+    let run = |words: &[&str]| {
+        let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+        let done = fold.args(words).arg("-q").current_dir(folder.path()).output().expect("kprof-fold runs");
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    };
+    for format in ["text", "markdown", "json", "flamegraph"] {
+        let text = run(&["diff", "--format", format, "old", "new", "syms"]);
+        assert!(text.contains("time is counted in instructions in OLD and in ticks of the clock in NEW"), "{text}");
+        assert!(text.contains("NEW: 3 of 5 samples were lost (60.00 %)"), "{text}");
+        let text = run(&["diff", "--format", format, "old", "old", "syms"]);
+        assert!(!text.contains("time is counted") && !text.contains("lost"), "{text}");
+    }
+}
+
+#[test]
+fn a_function_that_was_merged_with_others_says_that_it_is_one_of_several() {
+    let folder = tempfile::tempdir().expect("is writable");
+    // The code of `a_read`, `b_read` and `c_read` is the same; `__leaf` is another name of `leaf`.
+    let syms = "ffffffff80001000 0000000000000100 t b_read\nffffffff80001000 0000000000000100 t c_read\n\
+                ffffffff80001000 0000000000000100 t a_read\nffffffff80001000 0000000000000000 T text_start\n\
+                ffffffff80002000 0000000000000100 T leaf\nffffffff80002000 0000000000000100 W __leaf\n";
+    std::fs::write(folder.path().join("syms"), syms).expect("is writable");
+    let samples = batch(0, "t 0 1 ffffffff80002010 ffffffff80001020\n");
+    let text = format!("# kprof-profile 1\n# tsc-hz 1000000000\n# hz 1000\n{samples}");
+    std::fs::write(folder.path().join("p"), sealed(&text)).expect("is writable");
+    let run = |words: &[&str]| {
+        let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+        let done = fold.args(words).args(["-q", "p", "syms"]).current_dir(folder.path()).output().expect("runs");
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    };
+    for words in [
+        &["report"][..],
+        &["report", "--tree"],
+        &["report", "--format", "csv"],
+        &["report", "--under", "a_read"],
+        &["top", "--once"],
+        &["flamegraph"],
+    ] {
+        let text = run(words);
+        assert!(text.contains("a_read (1 of 3 names)"), "{words:?}: {text}");
+        assert!(!text.contains("leaf (1 of"), "{words:?}: {text}");
+    }
+    let document: serde_json::Value = serde_json::from_str(&run(&["report", "--format", "json"])).expect("is JSON");
+    let rows = document["rows"].as_array().expect("has rows");
+    let row = |name: &str| rows.iter().find(|row| row["name"] == name).expect("has this row");
+    assert_eq!((&row("a_read")["one_of"], row("__leaf").get("one_of")), (&3.into(), None));
+    // Other programs compare names, which are the same in every build.
+    assert_eq!(run(&["folded"]), "a_read;__leaf 1\n");
+}

@@ -287,20 +287,51 @@ fn code_at_the_last_places_is_asked_for_without_overflow() {
     }
 }
 
-/// An image whose `.debug_info` claims to be `bytes` long once it is decompressed, by zstd.
-fn image_that_claims(bytes: u64) -> Vec<u8> {
+/// The numbers of two sections of the image, as `readelf -SW` shows them.
+const DEBUG_INFO: usize = 6;
+const DEBUG_STR: usize = 9;
+
+/// An image in which a section claims to be `bytes` long once `stream` is decompressed, by zstd.
+fn image_that_claims(section: usize, bytes: u64, stream: &[u8]) -> Vec<u8> {
     let stored = include_bytes!("../../fuzz/corpus/elf/inlined");
     let mut image = [kprof_fold::symbols::elf::MAGIC, stored].concat();
     let word = |image: &[u8], at: usize| u64::from_le_bytes(image[at..at + 8].try_into().expect("8 bytes")) as usize;
-    // The section header that `readelf -SW` shows as number 6: flags at 8, the place in the file at 24.
-    let header = word(&image, 40) + 6 * 64;
+    // Of the section header: flags at 8, the place in the file at 24.
+    let header = word(&image, 40) + section * 64;
     let place = word(&image, header + 24);
     image[header + 9] |= 8;
     image[place..place + 24].fill(0);
     image[place] = 2;
     image[place + 8..place + 16].copy_from_slice(&bytes.to_le_bytes());
     image[place + 16] = 1;
+    image[place + 24..place + 24 + stream.len()].copy_from_slice(stream);
     image
+}
+
+#[test]
+fn a_section_that_zstd_has_made_much_smaller_than_deflate_could_is_read() {
+    // 15 blocks of 128 KiB of zeros, four bytes each, and an empty one: 69 bytes in all, as many as the section has.
+    let zeros = ((1u32 << 17) << 3 | 1 << 1).to_le_bytes();
+    let mut stream = vec![0x28, 0xb5, 0x2f, 0xfd, 0, 7 << 3];
+    (0..15).for_each(|_| stream.extend([zeros[0], zeros[1], zeros[2], 0]));
+    stream.extend([1, 0, 0]);
+    let image = image_that_claims(DEBUG_STR, 15 << 17, &stream);
+    let mut problems = Problems::default();
+    Symbols::read("small", image, std::io::empty(), &mut problems).expect("has symbols");
+    assert!(problems.kept().is_empty(), "{problems:?}");
+}
+
+#[test]
+fn an_image_whose_functions_are_described_in_other_files_says_so() {
+    let said = |stored: &[u8]| {
+        let (image, mut problems) = ([kprof_fold::symbols::elf::MAGIC, stored].concat(), Problems::default());
+        Symbols::read("image", image, std::io::empty(), &mut problems).expect("has symbols");
+        format!("{problems:?}")
+    };
+    let why = "lines and inlined frames may be missing: its DWARF is split, and .dwo files are not read";
+    assert!(said(include_bytes!("../../fuzz/corpus/elf/split-dwarf-4")).contains(why));
+    assert!(said(include_bytes!("../../fuzz/corpus/elf/split-dwarf-5")).contains(why));
+    assert!(!said(include_bytes!("../../fuzz/corpus/elf/inlined")).contains("split"));
 }
 
 #[test]
@@ -321,7 +352,7 @@ fn compressed_sections_say_the_same() {
 #[test]
 fn a_section_that_claims_gigabytes_is_named_and_takes_no_memory() {
     let mut problems = Problems::default();
-    let image = image_that_claims(3 << 30);
+    let image = image_that_claims(DEBUG_INFO, 3 << 30, &[]);
     let symbols = Symbols::read("claims", image, std::io::empty(), &mut problems).expect("has symbols");
     assert!(!symbols.is_empty());
     let said = format!("{problems:?}");

@@ -39,6 +39,7 @@ mod scripting;
 mod sealed;
 mod self_cost;
 mod slow;
+mod spent;
 mod stub;
 mod tables;
 

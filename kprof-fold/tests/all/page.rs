@@ -1,5 +1,9 @@
 //! The page of `html`: what does not need a browser. `cargo xtask test --only page` opens it in one.
 
+use kprof_fold::output::page::stacks::{Source, Tree};
+use kprof_fold::problems::Problems;
+use kprof_fold::stacks::{Encoding, Stacks};
+use kprof_fold::symbols::Symbols;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -35,6 +39,19 @@ fn the_page_is_whole_and_names_nothing_outside_itself() {
     for outside in [" src=", "href=\"http", "@import", "url(", "fetch(", "XMLHttpRequest"] {
         assert!(!page.contains(outside), "{outside}");
     }
+}
+
+#[test]
+fn a_frame_of_several_functions_is_marked_on_the_page_and_compared_without_the_mark() {
+    let syms = b"ffffffff80001000 0000000000000100 t one\nffffffff80001000 0000000000000100 t two\n";
+    let symbols =
+        Symbols::read("syms", syms.to_vec(), std::io::empty(), &mut Problems::default()).expect("are symbols");
+    let mut stacks = Stacks::new(Encoding::Words);
+    let (stack, _) = stacks.of_words(&[0xffff_ffff_8000_1010]);
+    let mut tree = Tree::new();
+    tree.add(&Source { stacks: &stacks, symbols: &symbols, is_of_point: false }, [stack].into_iter());
+    assert_eq!(tree.text()["frames"][0], "one (1 of 2 names)");
+    assert_eq!(tree.names().collect::<Vec<_>>(), ["one"]);
 }
 
 #[test]

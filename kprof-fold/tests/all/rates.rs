@@ -111,6 +111,12 @@ fn what_was_lost_weighs_as_what_was_kept() {
     std::fs::write(folder.join("p.txt"), sealed(&text)).expect("is writable");
     let done = run(folder, &["folded", "-q", "p.txt", "syms"], Stdio::null());
     assert_eq!(String::from_utf8_lossy(&done.stdout), "quick 1\nslow 10\n[lost] 20\n");
+    let page = run(folder, &["html", "-q", "p.txt", "syms"], Stdio::null());
+    assert!(String::from_utf8_lossy(&page.stdout).contains("11; 20 lost (64.52 %)"));
+    let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+    let doctor = fold.args(["doctor", "-q", "p.txt", "syms"]).current_dir(folder).output().expect("kprof-fold runs");
+    let found = String::from_utf8_lossy(&doctor.stdout);
+    assert!(found.contains("20 samples were lost and 11 kept"), "{found}");
 }
 
 #[test]
@@ -125,4 +131,27 @@ fn counts_at_the_same_highest_rate_can_be_compared_as_the_same_work() {
     let document: Value = serde_json::from_slice(&done.stdout).expect("is JSON");
     let rows = document["rows"].as_array().expect("has rows");
     assert!(rows.iter().all(|row| row["old_samples"] == row["new_samples"]), "{document:#}");
+}
+
+#[test]
+fn samples_that_count_several_times_are_not_taken_for_as_many_independent_ones() {
+    let folder = tempfile::tempdir().expect("is writable");
+    let folder = folder.path();
+    // Four seconds at 10 per second: 20 and 28 of 40 samples in `quick`, which chance does in one of nine pairs. One
+    // sample at 1000 per second gives each of them the weight of 100.
+    for (name, quick) in [("old", 20), ("new", 28)] {
+        let sample = |n: u64| format!("a 0 {:x} {:x}\n", n * SECOND / 10, if n < quick { QUICK } else { SLOW });
+        let samples = (0..40).map(sample).collect::<String>() + &format!("a 0 {:x} {SLOW:x}\n", 4 * SECOND + 1);
+        let setting = names(&format!("# setting tsc={:x} value=hz%201000\n", 4 * SECOND));
+        let text = format!("# kprof-profile 1\n# tsc-hz 1000000000\n# hz 10\n{}{setting}", batch(0, &samples));
+        std::fs::write(folder.join(name), sealed(&text)).expect("is writable");
+    }
+    for more in [&["--same-work"][..], &[]] {
+        let words = [&["diff", "--format", "json", "-q", "old", "new", "syms"], more].concat();
+        let document: Value = serde_json::from_slice(&run(folder, &words, Stdio::null()).stdout).expect("is JSON");
+        for row in document["rows"].as_array().expect("has rows") {
+            assert!(row["old_samples"].as_u64() > Some(1900) && row["significant"] == false, "{row}");
+            assert!(row["p_value"].as_f64().expect("is a number") > 0.05, "{row}");
+        }
+    }
 }

@@ -130,7 +130,7 @@ pub const FATES: [Fate; 10] = [
     fate("pending", "not taken: the CPU did not answer", &[Pending]),
     fate("lost", "lost", &Counter::LOSSES),
     fate("kernel", "kernel, not recorded", &[Counter::Kernel]),
-    fate("other", "taken, but it is not known what the CPU was doing", &[]),
+    fate("other", "recorded, kind of code not told", &[]),
 ];
 
 /// The index in [`FATES`] of the ticks in user code.

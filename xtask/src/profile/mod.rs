@@ -278,7 +278,7 @@ fn boot(arguments: &Arguments, parts: &Parts, accel: Accel, folder: &Path, initr
         if arguments.live && bytes > 0 && shown.elapsed() > LIVE_EVERY {
             shown = Instant::now();
             let mut top = Command::new(&parts.fold);
-            top.args(["top", "--once", "--top", TOP]).arg(&profile).arg(folder.join("syms.txt"));
+            top.args(["top", "--once", "--top", TOP]).arg(&profile).arg(folder.join("kernel"));
             // As long as the first batch of the file is not finished, there is no table.
             if let Ok(table) = run::output(&mut top) {
                 println!("{table}");

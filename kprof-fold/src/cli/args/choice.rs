@@ -51,8 +51,14 @@ pub struct Choice {
     /// One frame for all instances of a generic function
     #[arg(long)]
     pub merge_generics: bool,
-    /// What is shown beside the samples [default: lost]
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "lost|coalesced|none", hide_possible_values = true)]
+    /// What is shown beside the samples [default: lost]. With lost,coalesced,user,idle shares are of all the time
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "lost|coalesced|user|idle|none",
+        hide_possible_values = true
+    )]
     pub show: Vec<Beside>,
     /// All inlined frames; report, top, diff and annotate charge inlined library code to the kernel's function
     #[arg(long, conflicts_with = "no_inline")]
@@ -107,6 +113,10 @@ pub enum Beside {
     Lost,
     /// Coalesced ticks
     Coalesced,
+    /// Ticks in user code that were counted and not recorded
+    User,
+    /// Idle ticks that were counted and not recorded
+    Idle,
     /// Nothing
     None,
 }

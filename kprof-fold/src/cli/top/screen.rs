@@ -175,7 +175,7 @@ impl Screen {
 
 /// A share in percent.
 pub fn percent(part: u64, (samples, lost): (u64, u64)) -> String {
-    format!("{:.2}", part as f64 * 100.0 / (samples + lost).max(1) as f64)
+    format!("{:.2}", part as f64 * 100.0 / samples.saturating_add(lost).max(1) as f64)
 }
 
 /// Draws the screen.

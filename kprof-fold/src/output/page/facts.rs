@@ -188,7 +188,7 @@ pub fn head(input: &Input<'_>) -> String {
         (_, true) => "balanced: every tick is accounted for",
         (_, false) => "NOT BALANCED, or not closed",
     };
-    let heading = format!("{} (all CPUs, whole recording)", time::heading(input.profile).0);
+    let heading = time::heading(input.profile, input.account);
     let about = ("where all the time went", &heading[..]);
     page(input, about, (&facts, &spent), (balance, input.account.is_balanced()))
 }
@@ -218,8 +218,8 @@ fn page(
 fn rows(input: &Input<'_>) -> Vec<(&'static str, String)> {
     let boots = &input.profile.boots;
     let fact = |fact: Fact| boots.iter().find_map(|boot| boot.fact(fact));
-    let (samples, lost) = (input.profile.samples(), input.profile.lost());
-    let part = lost as f64 * 100.0 / (samples + lost).max(1) as f64;
+    let (samples, lost) = input.profile.kept_and_lost();
+    let part = lost as f64 * 100.0 / samples.saturating_add(lost).max(1) as f64;
     let notes = report::notes(input.profile);
     let mut rows = Vec::new();
     let mut row = |name, value: Option<String>| rows.extend(value.map(|value| (name, visible(&value).into_owned())));

@@ -45,7 +45,7 @@ pub fn filtered(input: &Input<'_>, clock: &Clock) -> Vec<Value> {
         let share = |count| select.share(count, ends.0, ends.1);
         let at = |tsc: Option<u64>| tsc.map(|tsc| clock.micros(gap.boot as u32, tsc));
         let [user, idle, kernel] = [gap.ticks.user, gap.ticks.idle, gap.ticks.kernel].map(share);
-        (user + idle + kernel > 0).then(|| json!([gap.cpu, at(from), at(to), user, idle, kernel]))
+        (user.max(idle).max(kernel) > 0).then(|| json!([gap.cpu, at(from), at(to), user, idle, kernel]))
     });
     found.collect()
 }

@@ -6,7 +6,7 @@
 //! instruction that was sampled. Stacks of both profiles with the same frames are one stack.
 
 use crate::output::annotate::code;
-use crate::resolve::{Frame, Function, Resolver};
+use crate::resolve::{Frame, Function, Resolver, marked};
 use crate::stacks::{StackId, Stacks};
 use crate::state::State;
 use crate::symbols::users::plain;
@@ -47,6 +47,8 @@ pub struct Tree {
     /// For each frame its name, without the suffix for inlined frames, and its traits.
     frames: Vec<(String, u32)>,
     frame_numbers: HashMap<(String, u32), u32>,
+    /// Frames whose code is that of several functions, with their number.
+    merged: HashMap<u32, usize>,
     /// For each node its parent and its frame. Node 0 is the root, which has no frame.
     nodes: Vec<(u32, u32)>,
     node_numbers: HashMap<(u32, u32), u32>,
@@ -85,13 +87,17 @@ fn traits_of(function: &Function) -> u32 {
     bit(function.is_inlined(), bit::INLINED) | bit(function.is_library, bit::LIBRARY)
 }
 
-/// Calls `add` with the name and traits of each function of a stack, innermost first.
-fn functions(resolver: &mut Resolver<'_>, words: &[u64], user: bool, mut add: impl FnMut(&str, u32)) {
+/// Calls `add` for each function of a stack, innermost first: its name and traits, and of how many functions its code
+/// is.
+fn functions(resolver: &mut Resolver<'_>, words: &[u64], user: bool, mut add: impl FnMut(&str, u32, usize)) {
     resolver.frames(words, user, |frame| match frame {
-        Frame::At(_, place) => place.functions.iter().for_each(|function| add(&function.name, traits_of(function))),
-        Frame::Marker(Marker::Syscall) => add(&frame.name(), bit::SYSCALL),
-        Frame::Marker(Marker::Interrupt(_) | Marker::Exception(_)) => add(&frame.name(), bit::INTERRUPT),
-        Frame::Marker(_) | Frame::Running | Frame::Nothing => add(&frame.name(), 0),
+        Frame::At(_, place) => place.functions.iter().for_each(|function| {
+            let merged = if function.is_inlined() { 1 } else { place.merged };
+            add(&function.name, traits_of(function), merged);
+        }),
+        Frame::Marker(Marker::Syscall) => add(&frame.name(), bit::SYSCALL, 1),
+        Frame::Marker(Marker::Interrupt(_) | Marker::Exception(_)) => add(&frame.name(), bit::INTERRUPT, 1),
+        Frame::Marker(_) | Frame::Running | Frame::Nothing => add(&frame.name(), 0, 1),
     });
 }
 
@@ -115,12 +121,16 @@ impl Tree {
             let traits = source.stacks.traits(id);
             let mut in_kernel = 0;
             if traits.is_kernel() {
-                functions(&mut resolver, &words, false, |_, _| in_kernel += 1);
+                functions(&mut resolver, &words, false, |_, _, _| in_kernel += 1);
             }
             frames.clear();
-            functions(&mut resolver, &words, true, |name, traits| {
+            functions(&mut resolver, &words, true, |name, traits, merged| {
                 let user = if frames.len() < in_kernel { 0 } else { bit::USER };
-                frames.push(self.frame(name, traits | user));
+                let frame = self.frame(name, traits | user);
+                frames.push(frame);
+                if merged > 1 {
+                    self.merged.insert(frame, merged);
+                }
             });
             let node = frames.iter().rev().fold(0, |parent, frame| self.child(parent, *frame));
             let instruction = self.instruction(&words, &mut resolver, &mut sampled, in_kernel == 0, source.is_of_point);
@@ -197,10 +207,12 @@ impl Tree {
 
     /// Names, files and instructions, for the script.
     pub fn text(&self) -> Value {
+        let merged = |frame| self.merged.get(&frame).copied().unwrap_or(1);
+        let names = self.frames.iter().zip(0..).map(|((name, _), frame)| marked(name, merged(frame)));
         let instruction =
             |(address, text, chain): &(u64, String, Vec<Place>)| json!([format!("{:x}", plain(*address)), text, chain]);
         json!({
-            "frames": self.frames.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+            "frames": names.collect::<Vec<_>>(),
             "traits": self.frames.iter().map(|(_, traits)| traits).collect::<Vec<_>>(),
             "files": self.files,
             "instructions": self.instructions.iter().map(instruction).collect::<Vec<_>>(),

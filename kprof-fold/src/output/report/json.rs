@@ -56,7 +56,13 @@ pub fn document(input: Input<'_>, style: &Style) -> Value {
         }
         None => {
             let (rows, all) = chosen(input, style);
-            let row = |row: &Row| json!({ "name": name(row.frame), "self": row.self_samples, "total": row.total });
+            let row = |row: &Row| {
+                let mut fields = json!({ "name": name(row.frame), "self": row.self_samples, "total": row.total });
+                if let Some(count) = input.folded.frames.merged(row.frame) {
+                    fields["one_of"] = count.into();
+                }
+                fields
+            };
             (rows.iter().map(row).collect(), all - rows.len())
         }
     };
@@ -69,11 +75,13 @@ pub fn document(input: Input<'_>, style: &Style) -> Value {
     json!({
         "samples": input.folded.samples(),
         "lost": input.lost,
+        "beside": input.beside().map(|(name, count)| json!({ "name": name, "samples": count })).collect::<Vec<_>>(),
         "notes": noted(input.profile).collect::<Vec<_>>(),
         "by": by,
         "rows": rows,
         "left_out": left_out,
         "time": time.collect::<Vec<_>>(),
+        "time_of": time::of(input.profile),
         "self_cost": time::below(input.profile, input.account),
         "lockups": sentences(input.profile),
         "account": account(input.account),
