@@ -39,6 +39,8 @@ mod lockup;
 mod points;
 #[cfg(feature = "profiling")]
 mod probes;
+#[cfg(all(test, feature = "profiling"))]
+mod quiet;
 #[cfg(feature = "profiling")]
 mod records;
 #[cfg(feature = "profiling")]

@@ -15,9 +15,8 @@ use kprof_events::EventSlot;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-fn fresh(config: Config) -> (&'static Both, &'static [CpuSlot; 2]) {
-    let profiler: &'static Both = Both::new();
-    let slots: &'static [CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
+fn fresh(config: Config) -> Machine {
+    let (profiler, slots) = machine();
     set_up(profiler, slots, config);
     (profiler, slots)
 }

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gate {
     /// The address of the entry stub.
-    pub handler: u64,
+    pub(crate) handler: u64,
     /// The number of the stack that the processor switches to; 0: none.
     pub(crate) ist: u8,
 }

@@ -11,7 +11,7 @@
 //! | `timestamp` | the clock that every CPU can read |
 //! | `cycles` | the cycle counter, where the clock is too coarse for what a handler takes |
 //! | `interrupts` | the interrupt mask |
-//! //! | `own_frame` | the frame pointer of the code that asks |
+//! | `own_frame` | the frame pointer of the code that asks |
 //! | `tables` | where the processor looks up its entry stubs |
 //!
 //! In: questions of the stages. Out: the answers for the processor that this is compiled for. Runs in: as each file

@@ -2,54 +2,14 @@
 
 use super::*;
 use crate::kernel::Event;
-use core::mem::MaybeUninit;
-use core::ops::Range;
+use crate::quiet::{self, Quiet};
 use core::sync::atomic::Ordering;
 use kprof::internals::with_tick;
-use kprof::{Config, CpuSet, Kernel, Outcome, Profiler, Setup, Task};
-use std::sync::Mutex;
+use kprof::{Config, Outcome, Profiler};
 
-/// A kernel that keeps what it is told. The test runs on its CPU 1.
-struct Quiet {
-    told: Mutex<Vec<String>>,
-}
-
-// SAFETY: no stack is declared, so none is read; the only CPU that runs code is 1.
-unsafe impl Kernel for Quiet {
-    fn cpu(&self) -> usize {
-        1
-    }
-    fn signal(&self, _: &CpuSet<'_>) {}
-    fn stack_range(&self, _: u64) -> Option<Range<u64>> {
-        None
-    }
-    fn is_entry_code(&self, _: u64) -> bool {
-        false
-    }
-    fn task(&self) -> Task {
-        Task { id: 7, idle: false }
-    }
-    fn sleep_ns(&self, _: u64) {}
-}
-
-impl EventKernel for Quiet {
-    fn locked_up(&self, lockup: &Lockup<'_>) {
-        self.told.lock().unwrap().push(lockup.to_string());
-    }
-}
-
-/// Two CPUs, of which the first is the sampler, and lockups of a millisecond.
+/// A machine that reports lockups of a millisecond.
 fn machine(config: Config) -> (&'static Profiler<Quiet>, &'static Events<Quiet>) {
-    let quiet = Quiet { told: Mutex::new(Vec::new()) };
-    let profiler: &'static Profiler<Quiet> = Box::leak(Box::new(Profiler::new(quiet)));
-    let events: &'static Events<Quiet> = Box::leak(Box::new(Events::new(profiler)));
-    let memory = || -> &'static mut [MaybeUninit<u64>] { vec![MaybeUninit::uninit(); 1024].leak() };
-    let event_slots: &'static [EventSlot; 2] = Box::leak(Box::new([const { EventSlot::new() }; 2]));
-    let slots: &'static [CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
-    let config = Config { tsc_hz: 1_000_000_000, text: (1, 2), lockup_ms: 1, ..config };
-    events.init(|| event_slots, || Setup { slots, meta: memory(), config }).unwrap();
-    profiler.register(1, memory).unwrap();
-    (profiler, events)
+    quiet::machine(Config { tsc_hz: 1_000_000_000, lockup_ms: 1, ..config })
 }
 
 fn events(config: Config) -> &'static Events<Quiet> {
