@@ -16,7 +16,7 @@ use spin::{Mutex, Once};
 
 use super::{
     read::{send_names, Reading},
-    setup::{env, setup},
+    setup::{env, hz, setup},
 };
 use crate::{
     arch::{
@@ -31,8 +31,6 @@ use crate::{
 
 pub static PROFILER: Profiler<Port> = Profiler::new(Port);
 
-/// Ticks per second, unless `KPROF_HZ` says otherwise.
-const HZ: u32 = 1000;
 /// Kernel stacks are 16 pages of the linear map, aligned to their size. The first one is in the image.
 const STACK_BYTES: u64 = 16 * PAGE_SIZE as u64;
 const BOOT_STACK_BYTES: u64 = 128 * 1024;
@@ -80,8 +78,7 @@ pub fn ready_for_profiling() {
             reading: Mutex::new(Reading::new()),
         }]
     });
-    let hz = env("KPROF_HZ").and_then(|hz| hz.parse().ok());
-    let hz = hz.filter(|hz| (1..=20_000).contains(hz)).unwrap_or(HZ);
+    let hz = hz();
     let done = PROFILER.init(|| {
         let mut setup = setup(None, clock_hz(), hz);
         setup.config.trigger = Trigger::Timer;

@@ -16,7 +16,7 @@ use super::{
     cpu::{hand_over, rings},
     nmi::PROFILER,
     read::send_names,
-    setup::{env, setup},
+    setup::{env, hz, setup, HZ},
 };
 use crate::{
     arch::{
@@ -29,8 +29,6 @@ use crate::{
     sync::CleanLockToken,
 };
 
-/// Ticks per second, unless `KPROF_HZ` says otherwise.
-const HZ: u32 = 1000;
 /// The boot CPU waits until the sampler has calibrated its clocks, and is sampled from there on.
 pub(super) const EARLY_START: bool = false;
 /// The counters that the log shows when sampling ends.
@@ -109,9 +107,8 @@ pub fn maybe_run_profiling_helper_forever(cpu_id: LogicalCpuId) {
 
 fn set_up(sampler: LogicalCpuId, tsc_hz: u64, timer_hz: u64) {
     sampler_timer::set_hz(timer_hz);
-    let env = |name| if EARLY_START { None } else { env(name) };
-    let hz = env("KPROF_HZ").and_then(|hz| hz.parse().ok());
-    let hz = hz.filter(|hz| (1..=20_000).contains(hz)).unwrap_or(HZ);
+    // The kernel's environment cannot be read yet at an early start.
+    let hz = if EARLY_START { HZ } else { hz() };
     let starts_now = EARLY_START || env("KPROF_START") == Some("1");
     let then = if starts_now {
         "sampling starts now"

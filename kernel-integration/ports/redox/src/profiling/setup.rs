@@ -4,6 +4,7 @@
 //! sampler CPU, or the only CPU, once.
 
 use alloc::{boxed::Box, vec::Vec};
+use core::ops::RangeInclusive;
 
 use kprof::{Config, CpuSlot, Setup};
 
@@ -18,6 +19,10 @@ use crate::{
 /// without a mark.
 const DEPTH: u16 = 240;
 const META_WORDS: usize = 4096;
+/// Ticks per second, unless `KPROF_HZ` says otherwise.
+pub(super) const HZ: u32 = 1000;
+/// The values of `KPROF_HZ` that are accepted.
+const HZ_RANGE: RangeInclusive<u32> = 1..=20_000;
 
 pub(super) fn setup(sampler: Option<LogicalCpuId>, tsc_hz: u64, hz: u32) -> Setup {
     let slots = (0..=sampler.map_or(0, LogicalCpuId::get))
@@ -45,6 +50,23 @@ pub(super) fn setup(sampler: Option<LogicalCpuId>, tsc_hz: u64, hz: u32) -> Setu
             anchors: Box::leak(Box::new([anchor()])),
             ..Config::new()
         },
+    }
+}
+
+/// Ticks per second by `KPROF_HZ`. A value that cannot be used is reported in the log.
+pub(super) fn hz() -> u32 {
+    let Some(text) = env("KPROF_HZ") else {
+        return HZ;
+    };
+    match text.parse() {
+        Ok(hz) if HZ_RANGE.contains(&hz) => hz,
+        _ => {
+            let (least, most) = (HZ_RANGE.start(), HZ_RANGE.end());
+            error!(
+                "kprof: KPROF_HZ={text}: it must be a number from {least} to {most}; {HZ} is used"
+            );
+            HZ
+        }
     }
 }
 
