@@ -133,6 +133,12 @@ impl Shared {
         self.live.settings()
     }
 
+    /// Whether this is an address of kernel code: in [`Config::text`], or in the upper half. The code of modules of a
+    /// kernel in the lower half is known only to [`crate::Kernel::is_text`].
+    pub fn is_kernel_code(&self, address: u64) -> bool {
+        address >> 63 == 1 || self.ready.text.get().contains(address)
+    }
+
     /// TSC ticks per second; 0 before `init`.
     pub fn tsc_hz(&self) -> u64 {
         self.config().map_or(0, |config| config.tsc_hz)

@@ -44,7 +44,8 @@ pub(crate) fn check<K: EventKernel>(events: &Events<K>, me: usize, is_first: boo
     let (now, threshold) = (timestamp::read(), ms.saturating_mul(shared.tsc_hz() / 1000).max(4));
     for (cpu, slot) in shared.slots().iter().enumerate().filter(|(cpu, _)| *cpu != me) {
         let Some(own) = state.slot(cpu) else { continue };
-        let Some(mut found) = look_at(shared, slot, own, (now, threshold), was_on) else { continue };
+        let is_kernel = |address| shared.is_kernel_code(address) || events.kernel().is_text(address);
+        let Some(mut found) = look_at(shared, slot, own, (now, threshold), was_on, is_kernel) else { continue };
         found.holder = holder(own, found.task);
         let report = Report { state, cpu, found };
         // First the report that needs no lock.
@@ -60,6 +61,7 @@ fn look_at(
     own: &EventSlot,
     (now, threshold): (u64, u64),
     was_on: bool,
+    is_kernel: impl Fn(u64) -> bool,
 ) -> Option<Found> {
     let mut watch = own.watch.lock();
     let counters = counters(slot, own);
@@ -68,7 +70,7 @@ fn look_at(
         return None;
     }
     watch.begin(now, threshold);
-    let torn = !samples(slot, &mut watch);
+    let torn = !samples(slot, &mut watch, is_kernel);
     let before = core::mem::replace(&mut watch.before, counters);
     let pending = if shared.trigger() == Trigger::Published { 0 } else { slot.pending() };
     let shown = shown(shared, (&before, &counters), pending, torn);
@@ -88,14 +90,14 @@ fn holder(slot: &EventSlot, task: u64) -> Option<(u64, u64)> {
 }
 
 /// Takes the records that are new in the CPU's ring. `false` if one was overwritten before it was read.
-fn samples(slot: &CpuSlot, watch: &mut Watch) -> bool {
+fn samples(slot: &CpuSlot, watch: &mut Watch, is_kernel: impl Fn(u64) -> bool) -> bool {
     loop {
         match slot.ring.first_words::<WORDS>(watch.position) {
             Ok(None) => return true,
             Ok(Some((words, length))) => {
                 watch.newest = Some(watch.position);
                 watch.position += length;
-                watch.sample(&sample(&words[..WORDS.min(length as usize)]));
+                watch.sample(&sample(&words[..WORDS.min(length as usize)], &is_kernel));
             }
             Err(_) => {
                 watch.position = slot.ring.head();
@@ -106,7 +108,7 @@ fn samples(slot: &CpuSlot, watch: &mut Watch) -> bool {
 }
 
 /// What the first words of a record say.
-fn sample(words: &[u64]) -> Sample {
+fn sample(words: &[u64], is_kernel: impl Fn(u64) -> bool) -> Sample {
     let word = |index: usize| words.get(index).copied().unwrap_or(0);
     let SampleHeader { tsc, task, address, .. } = SampleHeader::read(word);
     let facts = match Marker::decode(word(SampleHeader::WORDS)) {
@@ -122,7 +124,7 @@ fn sample(words: &[u64]) -> Sample {
         task,
         address,
         interrupts_off: facts & Facts::INTERRUPTS_OFF != 0,
-        is_at_work: address >> 63 == 1 && !is_idle,
+        is_at_work: is_kernel(address) && !is_idle,
     }
 }
 

@@ -109,10 +109,11 @@ fn what_is_not_certain_is_progress_and_a_served_interrupt_is_none() {
 
 #[test]
 fn a_sample_says_whether_the_cpu_was_at_work_with_interrupts_off() {
-    const KERNEL: u64 = 0xffff_ffff_8000_1000;
+    // A kernel in the lower half.
+    const KERNEL: u64 = 0x20_1000;
     let of = |stack: &[u64]| {
         let header = SampleHeader { tsc: 5, task: 7, address: stack[0], ..SampleHeader::default() };
-        let sample = sample(&[&header.words(), &stack[1..]].concat());
+        let sample = sample(&[&header.words(), &stack[1..]].concat(), |address| address == KERNEL);
         assert_eq!((sample.tsc, sample.task, sample.address), (5, 7, stack[0]));
         (sample.is_at_work, sample.interrupts_off)
     };
