@@ -136,6 +136,18 @@ pub unsafe trait Kernel: Sync + 'static {
         None
     }
 
+    /// For kernels whose handlers are `extern "x86-interrupt"` functions: the one that `address` may belong to. Nobody
+    /// knows where such a function ends, so the answer may be the same for the functions after it. kprof takes the code
+    /// for an entry only if the words that the processor pushes are where a compiled entry has them.
+    ///
+    /// Runs in: NMI, for the interrupted instruction and each return address that is kernel code. `kprof_port::compiled`
+    /// has the answer.
+    #[inline(always)]
+    fn compiled_entry(&self, address: u64) -> Option<CompiledEntry> {
+        let _ = address;
+        None
+    }
+
     /// For [`crate::Trigger::Published`]: as [`Kernel::stack_range`], for the stacks in use by another CPU.
     ///
     /// Runs in: the sampler CPU, while that CPU continues to run.
@@ -260,6 +272,29 @@ pub struct CallerEntryFrame {
     /// The address of the word that holds the interrupted code's frame pointer. If the stub does not change the frame
     /// pointer, the function that it has called saves it first: `frame_pointer`.
     pub fp_at: u64,
+}
+
+/// An entry that the compiler has made: an `extern "x86-interrupt"` function with a frame pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompiledEntry {
+    /// Interrupt or exception.
+    pub marker: Marker,
+    /// Whether the processor pushes an error code for this vector.
+    pub has_error_code: bool,
+}
+
+impl CompiledEntry {
+    /// The entry of this vector, if its first bytes are those of a compiled function with a frame pointer. `None`: it
+    /// is a stub in assembly, or kprof is off.
+    pub fn of(vector: u8, code: &[u8; 8]) -> Option<Self> {
+        #[cfg(feature = "profiling")]
+        return crate::arch::compiled_entry::of(vector, code);
+        #[cfg(not(feature = "profiling"))]
+        {
+            let _ = (vector, code);
+            None
+        }
+    }
 }
 
 /// Where a CPU is, in one word, for [`crate::Trigger::Published`].

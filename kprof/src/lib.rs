@@ -85,7 +85,7 @@ mod unwind;
 #[cfg(not(feature = "profiling"))]
 mod slot_off;
 
-pub use check::CheckError;
+pub use check::{CheckError, Vectors};
 pub use kprof_format as format;
 
 pub use config::{Clock, Config, CountedEvent, Mode, Precision, Setup, Trigger};
@@ -97,8 +97,8 @@ pub use files::{ControlFile, StreamFile};
 pub use format::point::Unit;
 pub use format::serial::Bytes;
 pub use kernel::{
-    Breakpoint, CallerEntryFrame, ControlDone, EntryFrame, Image, Interrupted, Kernel, NmiToken, Outcome, OverflowTick,
-    Published, Registers, Task, TimerTick,
+    Breakpoint, CallerEntryFrame, CompiledEntry, ControlDone, EntryFrame, Image, Interrupted, Kernel, NmiToken,
+    Outcome, OverflowTick, Published, Registers, Task, TimerTick,
 };
 pub use profiler::{DEFAULT_RING_WORDS, ENABLED, Profiler};
 pub use publisher::Publisher;

@@ -102,6 +102,17 @@ pub unsafe fn read(vector: u8) -> Result<Option<Gate>, TooShort> {
     Ok(Gate::decode(unsafe { place(vector)?.read_unaligned() }))
 }
 
+/// The address that the gate of a vector leads to, in this CPU's table, also if the gate leaves interrupts enabled.
+///
+/// # Safety
+/// This CPU has loaded an interrupt descriptor table.
+pub(crate) unsafe fn handler(vector: u8) -> Option<u64> {
+    // SAFETY: as in `read`.
+    let bytes = unsafe { place(vector).ok()?.read_unaligned() };
+    // Bit 40 tells a trap gate from an interrupt gate.
+    Gate::decode(bytes & !(1 << 40)).map(|gate| gate.handler)
+}
+
 /// Sets the gate of a vector in this CPU's table: to a stub made by [`entry_stub`](crate::entry_stub), on the interrupt
 /// stack `ist` (1 to 7; 0 for none), in the current code segment. The NMI's vector is 2, that of breakpoints 3. The
 /// privilege level stays that of the gate that was there, so user code may use `int3` afterwards if it could before.

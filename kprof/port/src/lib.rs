@@ -11,6 +11,7 @@
 //! | `Kernel::signal`, `Kernel::cpu` | [`apic`] |
 //! | `Kernel::sleep_ns` | [`timer`] |
 //! | `Config::tsc_hz`, `Config::clock` | [`calibrate`], [`counted`] |
+//! | `Kernel::compiled_entry`, for `extern "x86-interrupt"` functions | [`compiled`] |
 //! | `Kernel::caller_entry_frame`, for stubs that build their own trap frame | [`trap_frame`] |
 #![cfg_attr(not(test), no_std)]
 #![cfg(target_arch = "x86_64")]
@@ -19,6 +20,7 @@ pub mod apic;
 pub mod breakpoint;
 pub mod calibrate;
 pub mod command;
+pub mod compiled;
 pub mod counted;
 pub mod entry;
 pub mod gate;

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `record` | where a frame pointer leads, and how a return address is stored |
 //! | `entry` | the words that an entry from interrupted code leaves |
+//! | `compiled_entry` | the same for entries that the compiler has made; only x86_64 has them |
 //! | `caller` | prologues and epilogues: where the caller is while the frame pointer is not the function's own |
 //! | `call` | the call instruction before a return address |
 //! | `timestamp` | the clock that every CPU can read |
@@ -19,6 +20,9 @@
 //! of all processors run on every host.
 
 pub(crate) mod add;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "no_compiled_entry.rs"]
+pub(crate) mod compiled_entry;
 pub(crate) mod gate;
 pub(crate) mod record;
 #[cfg(test)]
@@ -38,6 +42,8 @@ macro_rules! processors {
 
 processors!(x86_64 "x86_64", aarch64 "aarch64", riscv64 "riscv64");
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) use here::compiled_entry;
 pub(crate) use here::{NAME, caller, cycles, entry, tables};
 pub use here::{interrupts, own_frame, timestamp};
 

@@ -6,9 +6,12 @@
 
 #[cfg(feature = "profiling")]
 mod steps;
+mod vectors;
 
 #[cfg(feature = "profiling")]
 pub(crate) use steps::check;
+
+pub use vectors::Vectors;
 
 use core::fmt;
 
@@ -46,12 +49,13 @@ pub enum CheckError {
         /// The size of the stack.
         bytes: u64,
     },
-    /// [`crate::Kernel::is_entry_code`] returns `false` for the stub of another vector.
-    UnknownStub {
-        /// The vector.
-        vector: u8,
-        /// The address where the stub begins.
-        address: u64,
+    /// Entries of other vectors, of which neither [`crate::Kernel::is_entry_code`] nor
+    /// [`crate::Kernel::compiled_entry`] knows.
+    UnknownEntries {
+        /// Stubs in assembly.
+        stubs: Vectors,
+        /// Functions that the compiler has made entries.
+        compiled: Vectors,
     },
     /// [`crate::Kernel::stack_range`] returns `None` for this address, which is in the stack that the check runs on.
     NoStack(u64),
@@ -103,11 +107,7 @@ impl fmt::Display for CheckError {
             Self::SmallInterruptStack { bytes } => {
                 write!(f, "the NMI's stack has {bytes} bytes: give it {} or more", MIN_STACK_BYTES)
             }
-            Self::UnknownStub { vector, address } => write!(
-                f,
-                "is_entry_code says no of the stub of vector {vector} at {address:x}: what it interrupts would vanish \
-                 from the stacks"
-            ),
+            Self::UnknownEntries { stubs, compiled } => unknown_entries(*stubs, *compiled, f),
             Self::NoStack(address) => {
                 write!(f, "stack_range says None for {address:x}, on the stack in use: every sample here has one frame")
             }
@@ -125,6 +125,18 @@ impl fmt::Display for CheckError {
             Self::NoTick(cpu) => no_tick(*cpu, f),
         }
     }
+}
+
+/// What to do about entries that the kernel does not know.
+fn unknown_entries(stubs: Vectors, compiled: Vectors, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str("what these entries interrupt would vanish from the stacks:")?;
+    if !stubs.is_empty() {
+        write!(f, " stubs of vectors {stubs} (say yes in is_entry_code, and describe them);")?;
+    }
+    if !compiled.is_empty() {
+        write!(f, " compiled handlers of vectors {compiled} (answer compiled_entry);")?;
+    }
+    f.write_str(" see docs/porting.md, step 3")
 }
 
 /// What is missing for NMIs here, and what the other trigger does not see.

@@ -3,12 +3,13 @@
 //! In: the kernel, the machine. Out: the first thing that is wrong. Runs in: ordinary code. The machine is used only
 //! through [`Machine`], so that tests can replace it by one that has each kind of error.
 
+use super::vectors::Vectors;
 use super::{CheckError, MIN_STACK_BYTES};
 use crate::arch::gate::Gate;
-use crate::arch::{caller, tables, timestamp};
+use crate::arch::{tables, timestamp};
 use crate::clock::ticks_to_ns;
 use crate::config::{Config, Trigger};
-use crate::kernel::Kernel;
+use crate::kernel::{CompiledEntry, Kernel};
 use crate::sampler;
 use crate::state::settings::State;
 use crate::state::{Instance, Shared};
@@ -183,24 +184,25 @@ fn nmi<K: Kernel, M: Machine>(kernel: &K, config: &Config, machine: &M) -> Resul
             return Err(CheckError::SmallInterruptStack { bytes });
         }
     }
+    let (mut stubs, mut compiled) = (Vectors::default(), Vectors::default());
     for vector in (0..=u8::MAX).filter(|vector| *vector != own) {
         let Some(gate) = machine.gate(vector) else { continue };
         if gate.ist == ist {
             return Err(CheckError::SharedInterruptStack { ist, vector });
         }
         let address = gate.handler;
-        if kernel.is_entry_code(address) || !is_text(address) || !is_text(address.wrapping_add(7)) {
+        if !is_text(address) || !is_text(address.wrapping_add(7)) {
             continue;
         }
         // SAFETY: the first and the last of the eight bytes are kernel text, as was just checked.
         let code = unsafe { machine.code(address) };
-        // A compiled function saves the frame pointer itself, directly below what the processor has pushed, so the
-        // chain of frame pointers goes through it.
-        if !caller::begins_with_prologue(&code.to_le_bytes()) {
-            return Err(CheckError::UnknownStub { vector, address });
+        let is_compiled = CompiledEntry::of(vector, &code.to_le_bytes()).is_some();
+        if !kernel.is_entry_code(address) && kernel.compiled_entry(address).is_none() {
+            if is_compiled { &mut compiled } else { &mut stubs }.insert(vector);
         }
     }
-    Ok(())
+    let is_known = stubs.is_empty() && compiled.is_empty();
+    if is_known { Ok(()) } else { Err(CheckError::UnknownEntries { stubs, compiled }) }
 }
 
 #[cfg(test)]

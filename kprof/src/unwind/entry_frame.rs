@@ -20,26 +20,26 @@ use crate::format::marker::{Marker, TruncationReason};
 use crate::kernel::{EntryFrame, Kernel, Registers};
 use core::ops::Range;
 
-/// How the walk continues after an instruction inside an entry stub. `None`: it follows the chain from the frame
-/// pointer, as in any other code. `fp` is the frame pointer at that instruction.
-pub(super) fn of_entry_frame(frame: Option<EntryFrame>, fp: u64) -> Option<Stop> {
-    let (marker, saved) = match frame {
-        None => return Some(Stop::Truncated(TruncationReason::Entry)),
-        Some(EntryFrame::Built) => return None,
-        Some(EntryFrame::OnStack { marker, saved_at }) => (marker, Saved::At { address: saved_at, fp }),
-        Some(EntryFrame::InRegisters { marker, interrupted }) => (marker, Saved::Values(interrupted)),
-    };
-    Some(Stop::Entry { marker: word_of(marker), saved })
-}
-
-/// Whether the return address of a frame lies in an entry stub that leaves no marker word. If so, the chain of frames
-/// must not be followed past that frame.
+/// Whether the return address of a frame lies in an entry that leaves no marker word, or may lie in one. If so, the
+/// chain of frames must not be followed past that frame without a look at the entry.
 #[inline(always)]
 pub(super) fn is_unmarked_entry<K: Kernel>(kernel: &K, return_address: u64) -> bool {
-    !K::MARKED_ENTRIES && kernel.is_entry_code(return_address)
+    !K::MARKED_ENTRIES && kernel.is_entry_code(return_address) || kernel.compiled_entry(return_address).is_some()
 }
 
 impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
+    /// How the walk continues after an instruction inside an entry stub. `None`: it follows the chain from the frame
+    /// pointer, as in any other code.
+    pub(super) fn of_entry_code(&self, at: &Registers) -> Option<Stop> {
+        let (marker, saved) = match self.kernel.entry_frame(at) {
+            None => return Some(Stop::Truncated(TruncationReason::Entry)),
+            Some(EntryFrame::Built) => return None,
+            Some(EntryFrame::OnStack { marker, saved_at }) => (marker, Saved::At { address: saved_at, fp: at.fp }),
+            Some(EntryFrame::InRegisters { marker, interrupted }) => (marker, Saved::Values(interrupted)),
+        };
+        Some(Stop::Entry { marker: word_of(marker), saved })
+    }
+
     /// Crosses one entry: pushes its marker and the interrupted instruction, and finds out how the walk continues.
     #[inline(never)]
     pub(super) fn cross(&mut self, marker: u64, saved: Saved) -> Stop {

@@ -10,7 +10,7 @@ use super::user::{UserEntry, user_word};
 use super::words::{FIRST_ENTRY, SYSCALL, word_of};
 use super::{Memory, Text, TextCell, is_straight};
 use crate::arch::{caller, entry, record};
-use crate::kernel::{Kernel, Registers};
+use crate::kernel::{CallerEntryFrame, Kernel, Registers};
 use crate::sync::{AtomicU64, Ordering};
 use core::ops::Range;
 use core::ptr;
@@ -76,12 +76,15 @@ impl Cursor {
         // SAFETY: only `run_from` makes a `Cursor`: both words of the frame are aligned words of the range.
         let address = record::code_address(unsafe { memory.stack(record::return_at(frame)) });
         let (stub, marker, saved_at, fp_at) = if self.0 & STUB != 0 {
-            let entry = kernel.caller_entry_frame(address, frame)?;
-            // The word with the frame pointer must lie between the stub's record and what the entry has saved.
-            if !(record::next_at(frame)..=entry.saved_at).contains(&entry.fp_at) || entry.fp_at & 7 != 0 {
+            if kernel.compiled_entry(address).is_some() {
                 return None;
             }
-            (Some(address), word_of(entry.marker), entry.saved_at, entry.fp_at)
+            let CallerEntryFrame { marker, saved_at, fp_at } = kernel.caller_entry_frame(address, frame)?;
+            // The word with the frame pointer must lie between the stub's record and what the entry has saved.
+            if !(record::next_at(frame)..=saved_at).contains(&fp_at) || fp_at & 7 != 0 {
+                return None;
+            }
+            (Some(address), word_of(marker), saved_at, fp_at)
         } else if (FIRST_ENTRY..=SYSCALL).contains(&address) {
             (None, address, record::saved_at(frame), record::next_at(frame))
         } else {
@@ -138,7 +141,7 @@ pub(crate) fn innermost<K: Kernel, M: Memory>(
     places: &[[AtomicU64; ROUND]],
     cache: &FrameCache,
 ) -> Option<Run> {
-    if kernel.is_entry_code(at.pc) {
+    if kernel.is_entry_code(at.pc) || kernel.compiled_entry(at.pc).is_some() {
         return None;
     }
     let range = kernel.stack_range(at.sp)?;

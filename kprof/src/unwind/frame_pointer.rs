@@ -23,7 +23,7 @@ use super::words::{not_text, word_of};
 use super::{Memory, NOWHERE, Stop, Walk};
 use crate::arch::record;
 use crate::format::marker::TruncationReason;
-use crate::kernel::Kernel;
+use crate::kernel::{CallerEntryFrame, Kernel};
 use crate::ring::WORD_SHIFT;
 use core::ops::Range;
 
@@ -120,20 +120,24 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         if !self.push_frame(address) {
             return Some(Stop::Truncated(TruncationReason::Depth));
         }
-        is_unmarked_entry(self.kernel, address).then(|| self.unmarked_entry(address, frame))
+        if is_unmarked_entry(self.kernel, address) { self.unmarked_entry(address, Some(frame), next) } else { None }
     }
 
-    /// Ends a run at a stub that leaves no marker word.
+    /// Ends a run at an entry that leaves no marker word. `None`: this is no entry after all. `frame` is the frame
+    /// of the function that the entry has called, if it is known, and `next` the frame pointer that this function saves.
     #[inline(never)]
-    fn unmarked_entry(&self, address: u64, frame: u64) -> Stop {
-        match self.kernel.caller_entry_frame(address, frame) {
-            Some(entry) => match self.word(&self.stack_of(entry.fp_at), entry.fp_at) {
-                Some(fp) => {
-                    Stop::Entry { marker: word_of(entry.marker), saved: Saved::At { address: entry.saved_at, fp } }
-                }
-                None => Stop::Truncated(TruncationReason::Range),
-            },
-            None => Stop::Truncated(TruncationReason::Entry),
+    pub(super) fn unmarked_entry(&self, address: u64, frame: Option<u64>, next: u64) -> Option<Stop> {
+        if let Some(entry) = self.kernel.compiled_entry(address) {
+            return self.compiled_entry(entry, next);
         }
+        let entry = frame.and_then(|frame| self.kernel.caller_entry_frame(address, frame));
+        let Some(CallerEntryFrame { marker, saved_at, fp_at }) = entry else {
+            return Some(Stop::Truncated(TruncationReason::Entry));
+        };
+        let fp = if frame == Some(fp_at) { Some(next) } else { self.word(&self.stack_of(fp_at), fp_at) };
+        Some(match fp {
+            Some(fp) => Stop::Entry { marker: word_of(marker), saved: Saved::At { address: saved_at, fp } },
+            None => Stop::Truncated(TruncationReason::Range),
+        })
     }
 }

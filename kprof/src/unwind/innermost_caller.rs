@@ -5,7 +5,8 @@
 //! NMI, once per sample and once per entry frame. A rule reads only what [`View`] gives it: words of the declared stack
 //! and kernel code.
 
-use super::{Memory, Walk};
+use super::entry_frame::is_unmarked_entry;
+use super::{Memory, Stop, Walk};
 use crate::arch::caller;
 use crate::arch::view::{Innermost, View};
 use crate::format::marker::Marker;
@@ -39,19 +40,28 @@ impl<K: Kernel, M: Memory> View for Around<'_, '_, '_, K, M> {
 }
 
 impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
-    /// Pushes the innermost caller or a candidate for it, if the frame pointer does not lead to it.
+    /// Pushes the innermost caller or a candidate for it, if the frame pointer does not lead to it. Returns how the walk
+    /// continues if this caller is an entry.
     #[inline(always)]
-    pub(super) fn innermost_caller(&mut self, at: &Registers, range: &Range<u64>) {
-        let Some(word) = caller::first_word(at, |address| self.word(range, address)) else { return };
-        if caller::is_saved_frame_pointer(at, word) || self.is_text(word) {
-            self.push_innermost_caller(at, range, word);
+    pub(super) fn innermost_caller(&mut self, at: &Registers, range: &Range<u64>) -> Option<Stop> {
+        let word = caller::first_word(at, |address| self.word(range, address))?;
+        if !caller::is_saved_frame_pointer(at, word) && !self.is_text(word) {
+            return None;
         }
+        let (caller, is_sure) = self.push_innermost_caller(at, range, word)?;
+        if !is_unmarked_entry(self.kernel, caller) {
+            return None;
+        }
+        // The function that runs has no frame yet, or no longer: where it would be, is known if its caller is.
+        let frame = if is_sure { caller::own_frame(at, word) } else { None };
+        self.unmarked_entry(caller, frame, at.fp)
     }
 
+    /// Returns what it has pushed, and whether that is surely the caller.
     #[cold]
-    fn push_innermost_caller(&mut self, at: &Registers, range: &Range<u64>, word: u64) {
+    fn push_innermost_caller(&mut self, at: &Registers, range: &Range<u64>, word: u64) -> Option<(u64, bool)> {
         let (caller, is_sure) = match caller::find(&mut Around { walk: self, range }, at, word) {
-            Innermost::None => return,
+            Innermost::None => return None,
             Innermost::Caller(caller) => (caller, true),
             Innermost::Candidate(candidate) => (candidate, false),
         };
@@ -60,6 +70,7 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
             self.sink.push(Marker::Candidate.encode());
         }
         self.push_frame(caller);
+        Some((caller, is_sure))
     }
 
     /// An aligned word of the range, which came from `stack_of`.

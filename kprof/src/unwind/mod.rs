@@ -21,6 +21,7 @@
     )
 )]
 
+mod compiled_entry;
 mod direct;
 mod entry_frame;
 mod fast_path;
@@ -155,7 +156,12 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     #[inline(never)]
     fn innermost(&mut self, at: &Registers) -> Stop {
         if self.kernel.is_entry_code(at.pc)
-            && let Some(stop) = entry_frame::of_entry_frame(self.kernel.entry_frame(at), at.fp)
+            && let Some(stop) = self.of_entry_code(at)
+        {
+            return stop;
+        }
+        if let Some(entry) = self.kernel.compiled_entry(at.pc)
+            && let Some(stop) = self.in_compiled_entry(entry, at)
         {
             return stop;
         }
@@ -163,7 +169,9 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         if range == NOWHERE {
             return Stop::Truncated(TruncationReason::Range);
         }
-        self.innermost_caller(at, &range);
+        if let Some(stop) = self.innermost_caller(at, &range) {
+            return stop;
+        }
         self.frames((at.fp, record::frame_at(at.sp)), range, true)
     }
 

@@ -27,6 +27,12 @@ pub(crate) const fn is_saved_frame_pointer(_at: &Registers, _word: u64) -> bool 
     false
 }
 
+/// Where the frame of the running function will be or was: not known, because a prologue moves the stack pointer by
+/// any amount before it stores the record.
+pub(crate) const fn own_frame(_at: &Registers, _word: u64) -> Option<u64> {
+    None
+}
+
 /// The caller or candidate in ra.
 pub(crate) fn find(view: &mut impl View, at: &Registers, link: u64) -> Innermost {
     let Some(call) = call_before(view, link) else { return Innermost::None };
@@ -46,11 +52,6 @@ pub(crate) fn find(view: &mut impl View, at: &Registers, link: u64) -> Innermost
         pc = pc.wrapping_add(length(code));
     }
     if is_without_frame(view, call, at.pc) { Innermost::Caller(link) } else { Innermost::Candidate(link) }
-}
-
-/// Whether code begins with a prologue: by moving the stack pointer, or by storing to the stack.
-pub(crate) fn begins_with_prologue(code: &[u8; 8]) -> bool {
-    matches!(kind(*code), Kind::SavesOrRestores | Kind::Frees)
 }
 
 /// What an instruction does, as far as prologues and epilogues are concerned.

@@ -33,6 +33,12 @@ pub(crate) const fn is_saved_frame_pointer(at: &Registers, word: u64) -> bool {
     word == at.fp
 }
 
+/// Where the frame of the running function will be or was, if [`find`] has found its caller; `word` is the lowest word
+/// of the stack.
+pub(crate) const fn own_frame(at: &Registers, word: u64) -> Option<u64> {
+    Some(if is_saved_frame_pointer(at, word) { at.sp } else { at.sp.wrapping_sub(8) })
+}
+
 /// The caller or candidate that lies at the lowest words of the stack; `top` is the lowest.
 pub(crate) fn find(view: &mut impl View, at: &Registers, top: u64) -> Innermost {
     let (here, before) = (view.code(at.pc), view.code(at.pc.wrapping_sub(8))[7]);
@@ -75,7 +81,7 @@ fn is_without_frame(view: &mut impl View, call: Call, rip: u64, pushed: bool) ->
     pushes == i32::from(pushed)
 }
 
-pub(crate) fn begins_with_prologue(code: &[u8; 8]) -> bool {
+fn begins_with_prologue(code: &[u8; 8]) -> bool {
     // An `endbr64` may precede the prologue.
     let code = if code[..4] == [0xf3, 0x0f, 0x1e, 0xfa] { &code[4..] } else { &code[..4] };
     PROLOGUES.iter().any(|prologue| code == prologue)

@@ -7,6 +7,7 @@
 
 pub(crate) mod call;
 pub(crate) mod caller;
+pub(crate) mod compiled_entry;
 pub(crate) mod cycles;
 pub(crate) mod entry;
 pub mod interrupts;

@@ -341,3 +341,138 @@ fn after_a_stub_without_marker_that_the_kernel_does_not_describe_the_stack_is_tr
         assert_eq!(stack, before.chain([TEXT + 0x540, truncated(TruncationReason::Entry)]).collect::<Vec<_>>());
     }
 }
+
+type Compiled = (CompiledEntry, &'static [u8], &'static [(usize, u64)]);
+
+/// A compiled handler of interrupts and one of page faults, as the compiler makes them with frame pointers: for each
+/// instruction its length, and how far the stack pointer then lies below what the processor pushes for every vector.
+const COMPILED: [Compiled; 2] = [
+    (
+        CompiledEntry { marker: Marker::Interrupt(33), has_error_code: false },
+        // push rbp; mov rbp, rsp; push r11; push rax; cld; call; pop rax; pop r11; pop rbp; iretq
+        &[0x55, 0x48, 0x89, 0xe5, 0x41, 0x53, 0x50, 0xfc, 0xe8, 0, 0, 0, 0, 0x58, 0x41, 0x5b, 0x5d, 0x48, 0xcf],
+        &[(1, 0), (3, 8), (2, 8), (1, 16), (1, 24), (5, 24), (1, 24), (2, 16), (1, 8), (2, 0)],
+    ),
+    (
+        CompiledEntry { marker: Marker::Exception(14), has_error_code: true },
+        // push rax; push rbp; mov rbp, rsp; push r11; sub rsp, 16; cld; call; add rsp, 16; pop r11; pop rbp;
+        // add rsp, 16; iretq
+        &[
+            0x50, 0x55, 0x48, 0x89, 0xe5, 0x41, 0x53, 0x48, 0x83, 0xec, 0x10, 0xfc, 0xe8, 0, 0, 0, 0, 0x48, 0x83, 0xc4,
+            0x10, 0x41, 0x5b, 0x5d, 0x48, 0x83, 0xc4, 0x10, 0x48, 0xcf,
+        ],
+        &[(1, 8), (1, 16), (3, 24), (2, 24), (4, 32), (1, 48), (5, 48), (4, 48), (2, 32), (1, 24), (4, 16), (2, 0)],
+    ),
+];
+
+/// A machine on which the handler has interrupted code in the middle of a function; where the handler's frame is, and
+/// what the processor has pushed.
+fn in_compiled(compiled: CompiledEntry, code: &[u8]) -> (Machine, u64, u64) {
+    let mut machine = Machine::new(128);
+    machine.code(0x500, code);
+    machine.compiled = Some(compiled);
+    let (saved_at, error_code) = (STACK + 360, 16 * u64::from(compiled.has_error_code));
+    // The interrupted code's frame, and its stack pointer, which the processor aligns.
+    machine.frame(STACK + 600, 0, TEXT + 0x200);
+    machine.hardware_frame(saved_at, TEXT + 0x100, 8, STACK + 408);
+    let frame = saved_at - error_code - 8;
+    machine.frame(frame, STACK + 600, if error_code == 0 { TEXT + 0x100 } else { 0x1234 });
+    (machine, frame, saved_at)
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_compiled_entry_is_crossed_at_each_of_its_instructions() {
+    for (compiled, code, instructions) in COMPILED {
+        let (machine, frame, saved_at) = in_compiled(compiled, code);
+        let expected = [compiled.marker.encode(), TEXT + 0x100, TEXT + 0x200];
+        let (mut pc, moves_rsp) = (TEXT + 0x500, 1 + usize::from(compiled.has_error_code));
+        for (index, (bytes, below)) in instructions.iter().enumerate() {
+            let sp = saved_at - below;
+            let has_frame = index > moves_rsp && sp <= frame;
+            let at = Registers { pc, ..registers(sp, if has_frame { frame } else { STACK + 600 }) };
+            assert_eq!(machine.walk(&at).0, expected, "{compiled:?} at {:#x}", pc - TEXT);
+            pc += *bytes as u64;
+        }
+        assert_eq!(pc, TEXT + 0x500 + code.len() as u64);
+    }
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn what_a_compiled_entry_calls_leads_to_what_it_has_interrupted() {
+    for (compiled, code, _) in COMPILED {
+        let (mut machine, frame, saved_at) = in_compiled(compiled, code);
+        machine.frame(STACK + 80, frame, TEXT + 0x50d);
+        let at = registers(STACK + 16, STACK + 80);
+        let (stack, in_interrupt) = machine.walk(&at);
+        assert_eq!(stack, [TEXT + 0x50d, compiled.marker.encode(), TEXT + 0x100, TEXT + 0x200]);
+        assert!(in_interrupt);
+        machine.hardware_frame(saved_at, 0x40_1000, 0x33, 0x7fff_0000);
+        machine.set(saved_at + 32, 0x2b);
+        let user = Marker::User.encode();
+        assert_eq!(machine.walk(&at).0, [TEXT + 0x50d, compiled.marker.encode(), user, 0x40_1000]);
+    }
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn words_that_no_processor_has_pushed_make_the_code_an_ordinary_function() {
+    let (compiled, code, _) = COMPILED[0];
+    let words = [(8, 0), (8, 0xffff), (16, 0x200), (24, STACK + 440), (24, 0x7fff_0000), (32, 0x1_0010)];
+    for (offset, word) in words {
+        let (mut machine, frame, saved_at) = in_compiled(compiled, code);
+        machine.frame(STACK + 80, frame, TEXT + 0x50d);
+        machine.set(saved_at + offset, word);
+        let (stack, in_interrupt) = machine.walk(&registers(STACK + 16, STACK + 80));
+        assert_eq!(stack, [TEXT + 0x50d, TEXT + 0x100, TEXT + 0x200], "+{offset}: {word:#x}");
+        assert!(!in_interrupt);
+    }
+}
+
+/// Code of a function with a frame at +0x300, called by the stub at +0x520; and the registers at its first, second and
+/// last instruction, with `sp` the stack pointer of the stub.
+#[cfg(target_arch = "x86_64")]
+fn in_prologue_or_epilogue(machine: &mut Machine, sp: u64, fp: u64) -> [Registers; 3] {
+    machine.code(0x520 - 5, &[0xe8, 0, 0, 0, 0]);
+    machine.code(0x300, &[0x55, 0x48, 0x89, 0xe5, 0x90, 0x5d, 0xc3]);
+    machine.frame(sp - 16, fp, TEXT + 0x520);
+    [(0x300, 8), (0x301, 16), (0x306, 8)].map(|(pc, below)| Registers { pc: TEXT + pc, ..registers(sp - below, fp) })
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_stub_is_crossed_from_a_function_that_has_no_frame_yet() {
+    let mut machine = Machine::new(128);
+    // The stub leaves rbp alone, or saves it itself and then changes it.
+    for saves in [false, true] {
+        let (sp, old) = (STACK + 240, STACK + 600);
+        let fp = if saves { 0x1234 } else { old };
+        let states = in_prologue_or_epilogue(&mut machine, sp, fp);
+        machine.set(STACK + 248, old);
+        let fp_at = if saves { STACK + 248 } else { sp - 16 };
+        let (marker, saved_at) = (Marker::Interrupt(33), STACK + 360);
+        machine.entry_frame = Some((TEXT + 0x520, CallerEntryFrame { marker, saved_at, fp_at }));
+        machine.hardware_frame(saved_at, TEXT + 0x100, 8, STACK + 408);
+        machine.frame(old, 0, TEXT + 0x200);
+        for at in states {
+            assert_eq!(machine.walk(&at).0, [TEXT + 0x520, INTERRUPT, TEXT + 0x100, TEXT + 0x200], "{at:x?}");
+        }
+        machine.entry_frame = None;
+        for at in states {
+            assert_eq!(machine.walk(&at).0, [TEXT + 0x520, truncated(TruncationReason::Entry)], "{at:x?}");
+        }
+    }
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_compiled_entry_is_crossed_from_a_function_that_has_no_frame_yet() {
+    for (compiled, code, _) in COMPILED {
+        let (mut machine, frame, _) = in_compiled(compiled, code);
+        for at in in_prologue_or_epilogue(&mut machine, frame - 64, frame) {
+            let expected = [TEXT + 0x520, compiled.marker.encode(), TEXT + 0x100, TEXT + 0x200];
+            assert_eq!(machine.walk(&at).0, expected, "{at:x?}");
+        }
+    }
+}

@@ -11,7 +11,7 @@ mod wild;
 use super::user::{ENTRY_PLACES, UserEntry};
 use super::{FrameCache, MAX_SCANNED, Memory, Stacks, Text, TextCell, Walk, innermost, user_frames};
 use crate::format::marker::{Marker, TruncationReason};
-use crate::kernel::{CallerEntryFrame, EntryFrame, Kernel, Registers, Task};
+use crate::kernel::{CallerEntryFrame, CompiledEntry, EntryFrame, Kernel, Registers, Task};
 use crate::ring::Sink;
 use crate::sync::{AtomicU64, Ordering};
 use core::ops::Range;
@@ -35,6 +35,8 @@ pub(super) struct Machine {
     pub(super) user: HashMap<u64, u64>,
     pub(super) entry: Option<(u64, EntryFrame)>,
     pub(super) entry_frame: Option<(u64, CallerEntryFrame)>,
+    /// What the code of entry stubs is instead, if it is compiled.
+    pub(super) compiled: Option<CompiledEntry>,
     /// The range that it declares instead of those of its stacks.
     pub(super) lie: Option<Range<u64>>,
     pub(super) depth: usize,
@@ -183,7 +185,10 @@ unsafe impl Kernel for Machine {
         self.module.contains(&address)
     }
     fn is_entry_code(&self, address: u64) -> bool {
-        STUBS.contains(&address)
+        self.compiled.is_none() && STUBS.contains(&address)
+    }
+    fn compiled_entry(&self, address: u64) -> Option<CompiledEntry> {
+        self.compiled.filter(|_| STUBS.contains(&address))
     }
     fn entry_frame(&self, at: &Registers) -> Option<EntryFrame> {
         self.entry.filter(|(rip, _)| *rip == at.pc).map(|(_, frame)| frame)

@@ -44,6 +44,9 @@ impl Dice {
         }
         machine.depth = 1 + self.below(80) as usize;
         machine.user_frames = self.below(2) == 1;
+        let has_error_code = self.below(2) == 1;
+        machine.compiled =
+            (self.below(2) == 1).then_some(CompiledEntry { marker: Marker::Exception(14), has_error_code });
         machine
     }
 
