@@ -105,7 +105,9 @@ pub struct Config {
     pub precision: Precision,
     /// What the kernel runs on, in one line, as `qemu-10.0.13`; empty: the profile does not say.
     pub machine: &'static str,
-    /// Where the kernel image is loaded.
+    /// Only for a kernel that is moved when it is loaded (PIE, KASLR): where its image begins then. If the image has a
+    /// part in the upper half, that part is meant. This is not where the text begins, unless the text comes first. 0:
+    /// the kernel runs at the addresses of its ELF file.
     pub load: u64,
     /// The main range of kernel code: start, end. Must be readable and mapped for ever.
     pub text: (u64, u64),

@@ -74,8 +74,8 @@ fn init(cpus: usize) {
     let (trigger, sampler_cpu) = if cpus > 1 { (sent, Some(0)) } else { (Trigger::Timer, None) };
     let text = (&raw const memory::text_start as u64, &raw const memory::text_end as u64);
     let anchors = ANCHOR.call_once(|| [("kmain", kmain as *const () as u64)]);
-    let (tsc_hz, load, running, cycle_counter) = (machine::hz(), text.0, true, number(b"cycles=") != Some(0));
-    let config = Config { trigger, sampler_cpu, tsc_hz, text, load, anchors, running, cycle_counter, ..Config::new() };
+    let (tsc_hz, running, cycle_counter) = (machine::hz(), true, number(b"cycles=") != Some(0));
+    let config = Config { trigger, sampler_cpu, tsc_hz, text, anchors, running, cycle_counter, ..Config::new() };
     let [seed, hz] = [number(b"seed=").unwrap_or(config.seed), number(b"hz=").unwrap_or(config.hz.into())];
     let config = Config { seed, hz: hz as u32, event: timer::event(), ..config };
     // SAFETY: this function runs once, and no other code can access this static.

@@ -80,8 +80,8 @@ fn init(cpus: usize) {
     let text = (&raw const machine::text_start as u64, &raw const machine::text_end as u64);
     let anchors = ANCHOR.call_once(|| [("kmain", kmain as *const () as u64)]);
     let Calibration { tsc_hz, timer_hz } = machine::clock();
-    let (clock, load, running) = (counted::clock(), text.0, true);
-    let config = Config { trigger, sampler_cpu, tsc_hz, clock, text, load, anchors, running, ..Config::new() };
+    let (clock, running) = (counted::clock(), true);
+    let config = Config { trigger, sampler_cpu, tsc_hz, clock, text, anchors, running, ..Config::new() };
     // SAFETY: this function runs once, and no other code can access this static.
     let meta = unsafe { (&raw mut META).as_mut() }.unwrap();
     tell(more::init(|| Setup { slots: &SLOTS[..cpus], meta, config }));
