@@ -140,8 +140,8 @@ pub unsafe trait Kernel: Sync + 'static {
     /// knows where such a function ends, so the answer may be the same for the functions after it. kprof takes the code
     /// for an entry only if the words that the processor pushes are where a compiled entry has them.
     ///
-    /// Runs in: NMI, for the interrupted instruction and each return address that is kernel code. `kprof_port::compiled`
-    /// has the answer.
+    /// Runs in: NMI, for the interrupted instruction and each return address that is kernel code.
+    /// `kprof_port::compiled` has the answer.
     #[inline(always)]
     fn compiled_entry(&self, address: u64) -> Option<CompiledEntry> {
         let _ = address;
@@ -244,7 +244,7 @@ pub enum EntryFrame {
     /// pointer.
     Built,
     /// The frame pointer is not the stub's own, and what the entry has saved is on the stack, in the order of
-    /// docs/porting.md, step 3. (An address, because kprof then checks that a declared stack contains all of it.)
+    /// docs/porting-processors.md. (An address, because kprof then checks that a declared stack contains all of it.)
     OnStack {
         /// The kind of entry: [`Marker::Interrupt`], [`Marker::Exception`] or [`Marker::Syscall`].
         marker: Marker,
@@ -300,7 +300,7 @@ impl CompiledEntry {
 /// Where a CPU is, in one word, for [`crate::Trigger::Published`].
 ///
 /// An entry is identified by its frame, which its stub leaves on the stack: the saved frame pointer, the marker, and
-/// above them what the entry has saved (docs/porting.md, step 3). The frame stays in place until the CPU publishes
+/// above them what the entry has saved (docs/porting-processors.md). The frame stays in place until the CPU publishes
 /// another value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Published(u64);

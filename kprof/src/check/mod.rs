@@ -136,7 +136,7 @@ fn unknown_entries(stubs: Vectors, compiled: Vectors, f: &mut fmt::Formatter<'_>
     if !compiled.is_empty() {
         write!(f, " compiled handlers of vectors {compiled} (answer compiled_entry);")?;
     }
-    f.write_str(" see docs/porting.md, step 3")
+    f.write_str(" see docs/porting-processors.md")
 }
 
 /// What is missing for NMIs here, and what the other trigger does not see.

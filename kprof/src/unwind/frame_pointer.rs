@@ -123,8 +123,8 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         if is_unmarked_entry(self.kernel, address) { self.unmarked_entry(address, Some(frame), next) } else { None }
     }
 
-    /// Ends a run at an entry that leaves no marker word. `None`: this is no entry after all. `frame` is the frame
-    /// of the function that the entry has called, if it is known, and `next` the frame pointer that this function saves.
+    /// Ends a run at an entry that leaves no marker word. `None`: this is no entry after all. `frame` is the frame of
+    /// the function that the entry has called, if it is known, and `next` the frame pointer that this function saves.
     #[inline(never)]
     pub(super) fn unmarked_entry(&self, address: u64, frame: Option<u64>, next: u64) -> Option<Stop> {
         if let Some(entry) = self.kernel.compiled_entry(address) {

@@ -40,8 +40,8 @@ impl<K: Kernel, M: Memory> View for Around<'_, '_, '_, K, M> {
 }
 
 impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
-    /// Pushes the innermost caller or a candidate for it, if the frame pointer does not lead to it. Returns how the walk
-    /// continues if this caller is an entry.
+    /// Pushes the innermost caller or a candidate for it, if the frame pointer does not lead to it. Returns how the
+    /// walk continues if this caller is an entry.
     #[inline(always)]
     pub(super) fn innermost_caller(&mut self, at: &Registers, range: &Range<u64>) -> Option<Stop> {
         let word = caller::first_word(at, |address| self.word(range, address))?;

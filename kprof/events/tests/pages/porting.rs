@@ -1,4 +1,4 @@
-//! The code of docs/porting.md that is in no port. In: steps of a kernel. Out: what the profiler does then.
+//! The code of docs/porting*.md that is in no port. In: steps of a kernel. Out: what the profiler does then.
 
 use super::array_kernel::text;
 use super::{EVENT_SLOTS, EVENTS, PROFILER, Port, SLOTS, ring_memory};

@@ -1,5 +1,5 @@
 //! What an entry from interrupted code leaves on the stack. The processor pushes nothing, so this order is kprof's;
-//! each entry stub stores these words above its frame record (docs/porting.md, step 3).
+//! each entry stub stores these words above its frame record (docs/porting-processors.md).
 //!
 //! ```text
 //!   + 24 │ ra      │   the link register

@@ -79,8 +79,9 @@ mod tests {
         assert!(of(RIGHT));
         assert!(of([0x40_1000, 0x33, 0x4_0246, 0x7fff_0000, 0x2b]), "user code");
         assert!(of([RIGHT[0], 8, 2, RIGHT[3], 0]), "the stack was switched, and SS is the null segment");
-        for (index, wrong) in [(1, 0), (1, 3), (1, RIGHT[0]), (2, 0x200), (2, 0x20a), (2, 1 << 22 | 2), (4, 1 << 16), (4, 0x2b)]
-        {
+        let selectors = [(1, 0), (1, 3), (1, RIGHT[0]), (4, 1 << 16), (4, 0x2b)];
+        let flags = [0x200, 0x20a, 1 << 22 | 2].map(|flags| (2, flags));
+        for (index, wrong) in selectors.into_iter().chain(flags) {
             let mut words = RIGHT;
             words[index] = wrong;
             assert!(!of(words), "{words:x?}");
