@@ -85,15 +85,20 @@ fn the_callers_in_user_code_are_whole_or_marked_as_truncated_at_each_depth() {
     let depths = [1, 2, 3, 4, 5, 6, 16, 17, 18, 20, 33, 40, 64];
     for depth in depths.into_iter().step_by(if cfg!(miri) { 4 } else { 1 }) {
         daemon.ctl.write(format!("depth {depth}").as_bytes()).unwrap();
-        for callers in (0..48).step_by(if cfg!(miri) { 15 } else { 1 }) {
+        for callers in (0..70).step_by(if cfg!(miri) { 16 } else { 1 }) {
             let rbp = user_callers(callers);
+            // Two words of each frame, one frame to see that the stack is truncated, and the word that ends the chain.
+            let reads = 2 * (callers as usize).min(depth) + 1;
             let callers: Vec<u64> = (0..callers).map(user_caller).collect();
             let at = Registers { pc: 0x40_1000, from_user: true, fp: rbp, ..registers() };
             let frames = [&[0x40_1000], &callers[..]].concat();
             let whole = |frames: &[u64]| {
                 [&frames[..frames.len().min(depth)], &[truncated][..usize::from(frames.len() > depth)]].concat()
             };
+            USER_READS.store(0, Ordering::Relaxed);
             assert_eq!(sampled(&daemon, &at), whole(&frames), "depth {depth}, in user code");
+            let is = USER_READS.load(Ordering::Relaxed);
+            assert!(is <= reads, "depth {depth}, {} callers: {is} words were read, so a frame twice", callers.len());
 
             let at = registers();
             for (place, value) in (8..).zip([rbp, marker, 0x40_1000, 0x33, 0x202, rbp, 0x2b]) {
@@ -104,7 +109,10 @@ fn the_callers_in_user_code_are_whole_or_marked_as_truncated_at_each_depth() {
             if depth >= 2 {
                 expected.splice(2..2, [marker, Marker::User.encode()]);
             }
+            USER_READS.store(0, Ordering::Relaxed);
             assert_eq!(sampled(&daemon, &at), expected, "depth {depth}, after an entry");
+            let is = USER_READS.load(Ordering::Relaxed);
+            assert!(is <= reads, "depth {depth}, {} callers after an entry: {is} words", callers.len());
         }
     }
 }

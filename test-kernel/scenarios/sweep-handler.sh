@@ -27,8 +27,9 @@ sweep "measure on" tree stacks stacks && user && sweep "measure off" || exit 5
 echo "include idle" > $ctl && thrown 1000 || exit 6
 echo "include user" > $ctl && thrown 1000 && user || exit 7
 # First with a depth at which the fast path takes at most one round, then with one at which it takes none.
-# At the first one, a program has more callers than that round.
-echo "depth 20" > $ctl && sweep stacks stacks "measure on" stacks stacks "measure off" || exit 8
+# At the first one, a program has more callers than that round, and more than the depth allows.
+echo "depth 20" > $ctl && sweep stacks stacks && sweep-entries many 300 600 || exit 8
+sweep "measure on" stacks stacks && sweep-entries many 300 600 && sweep "measure off" || exit 8
 sweep-entries deep 1500 1520 || exit 8
 echo "depth 4" > $ctl && thrown 1000 && user || exit 9
 sweep report

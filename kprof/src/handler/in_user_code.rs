@@ -11,9 +11,6 @@ use crate::unwind::{self, Cursor, ENTRY_PLACES, Memory, ROUND, StackBounds, user
 
 /// Words before the first caller in a sample of user code, which has no facts.
 const USER_HEADER_PLACES: usize = HEADER_PLACES - 1;
-/// After an entry, the fast path takes up to this many user frames.
-const USER_PLACES: usize = 16;
-
 impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     #[inline(never)]
     pub(super) fn leave_by_user(interrupted: &impl Interrupted, tick: Self, number: u64, leave: impl Leave) -> Outcome {
@@ -28,19 +25,23 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     #[inline(never)]
     fn user(self, number: u64, pc: u64, fp: u64, interrupts_off: u64) -> Option<Outcome> {
         let (kernel, ring, counters) = (&self.profiler.kernel, &self.slot.ring, &self.slot.handler.counters);
-        if !self.profiler.shared.settings().include_user() {
+        let settings = self.profiler.shared.settings();
+        if !settings.include_user() {
             counters.user.add(1);
             return Some(Outcome::Filtered);
         }
         let more = self.profiler.shared.live.fast_path_rounds.get();
-        let (head, reservation) = ring.reserve::<USER_HEADER_PLACES, ROUND>(more)?;
+        // Whole rounds hold no more callers than the depth allows, so that one round more has room for the other ones,
+        // and for the marker of a truncated stack.
+        let (head, reservation) = ring.reserve::<USER_HEADER_PLACES, ROUND>(more.and_one())?;
         let task = kernel.task();
         if task.idle || interrupts_off != 0 {
             return None;
         }
         reservation.begin(&header(head, number, task.id, user_word(pc)).words());
         let places = reservation.rounds(USER_HEADER_PLACES).as_flattened();
-        let callers = unwind::user_frames(kernel, fp, places)?;
+        let places = places.get(..settings.depth()).unwrap_or(places);
+        let callers = unwind::user_frames(kernel, fp, places);
         ring.publish_at(&reservation.header()[0], Kind::Sample, USER_HEADER_PLACES.wrapping_add(callers));
         counters.recorded.add(1);
         counters.recorded_user.add(1);
@@ -56,11 +57,40 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         (cursor, bounds): (Cursor, StackBounds),
         leave: impl Leave,
     ) -> Outcome {
-        let outcome = match tick.finish_in_user_code(words, cursor, bounds, interrupts_off(interrupted)) {
+        let off = interrupts_off(interrupted);
+        let outcome = match tick.finish_in_user_code(words, cursor, bounds, off) {
             Some(outcome) => outcome,
             None => tick.finish_walk(interrupted, words, cursor),
         };
         leave(tick.slot, outcome)
+    }
+
+    /// Takes the frames for which the whole rounds had no room: fewer than a round. Then finishes the walk.
+    #[inline(never)]
+    pub(super) fn leave_by_going_on(
+        interrupted: &impl Interrupted,
+        tick: Self,
+        words: usize,
+        (cursor, bounds): (Cursor, StackBounds),
+        leave: impl Leave,
+    ) -> Outcome {
+        let Tick { profiler, slot, memory } = tick;
+        let off = interrupts_off(interrupted);
+        let frames_left = profiler.shared.settings().depth().saturating_sub(frames_of(words, off));
+        let Some((header, places)) = slot.ring.reserve_after::<ROUND>(words as u32) else {
+            return Self::leave_by_finish(interrupted, tick, words, (cursor, bounds), leave);
+        };
+        let text = profiler.shared.ready.text.get();
+        let (taken, run) = unwind::go_on(&profiler.kernel, memory, text, (cursor, bounds), places, frames_left);
+        let words = words.wrapping_add(taken);
+        if let Some(run) = run.filter(|run| !run.at_root()) {
+            return Self::leave_by_finish(interrupted, tick, words, (run.cursor, bounds), leave);
+        }
+        // The root, or a frame too many: the record is complete.
+        slot.ring.publish_at(header, Kind::Sample, words);
+        slot.handler.counters.recorded.add(1);
+        slot.handler.counters.irq(off).add(1);
+        leave(slot, Outcome::Sampled)
     }
 
     /// The usual end of a walk: an entry from user code. `None` if it is another one, or needs the slow path.
@@ -76,11 +106,12 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         let entry = cursor.user_entry(kernel, self.memory, bounds)?;
         let frames_left =
             settings.depth().checked_sub(frames_of(words, interrupts_off).wrapping_add(entry.frames()))?;
-        let (header, places) = ring.reserve_after::<{ ENTRY_PLACES + USER_PLACES }>(words as u32)?;
-        let (places, mut words) = (entry.write(places), words.wrapping_add(entry.words()));
+        let (header, places) = ring.reserve_after::<ENTRY_PLACES>(words as u32)?;
+        entry.write(places);
+        let mut words = words.wrapping_add(entry.words());
         if settings.include_user() {
-            let places = places.get(..frames_left).unwrap_or(places);
-            words = words.wrapping_add(unwind::user_frames(kernel, entry.fp(), places)?);
+            let places = ring.room_after(words as u32, frames_left.wrapping_add(1))?;
+            words = words.wrapping_add(unwind::user_frames(kernel, entry.fp(), places));
         }
         ring.publish_at(header, Kind::Sample, words);
         let counters = &self.slot.handler.counters;

@@ -81,7 +81,11 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         };
         if !run.at_root() {
             let words = reservation.before(run.end);
-            return Self::leave_by_finish(interrupted, self, words, (run.cursor, run.bounds), leave);
+            let from = (run.cursor, run.bounds);
+            return match run.cursor.has_more() {
+                true => Self::leave_by_going_on(interrupted, self, words, from, leave),
+                false => Self::leave_by_finish(interrupted, self, words, from, leave),
+            };
         }
         self.slot.ring.publish_at(&header[0], Kind::Sample, reservation.before(run.end));
         let counters = &self.slot.handler.counters;

@@ -94,6 +94,20 @@ impl Ring {
         }
     }
 
+    /// As [`Ring::reserve_after`], for a number of words that is known at run time: they begin `skip` words after the
+    /// head.
+    #[inline(always)]
+    pub(crate) fn room_after(&self, skip: u32, words: usize) -> Option<&[AtomicU64]> {
+        // Every position below `limit` has `MIN_ROOM` words after it, so the last one below it may be `more` further.
+        let more = words.saturating_sub(MIN_ROOM) as u32;
+        self.reserve_after::<MIN_ROOM>(skip.checked_add(more)?)?;
+        let head = self.producer.head.load(Ordering::Relaxed) as usize;
+        let first = self.producer.origin.load(Ordering::Relaxed).wrapping_add(head).wrapping_add(skip as usize);
+        // SAFETY: as in `reserve`: the positions from `head + skip` up to `head + skip + more` are below `limit`, and
+        // the last one has `MIN_ROOM` contiguous free words after it.
+        Some(unsafe { slice::from_raw_parts(first, words) })
+    }
+
     /// Recomputes `limit` and `origin`: how many contiguous words are free, and where they are. For drop mode, between
     /// two records.
     pub(crate) fn look_ahead(&self) {

@@ -19,6 +19,12 @@ impl<const R: usize> Rounds<R> {
         rounds.checked_mul(R as u32).map_or(Self::TOO_MANY, Self)
     }
 
+    /// One round more.
+    #[inline(always)]
+    pub(crate) fn and_one(self) -> Self {
+        self.0.checked_add(R as u32).map_or(Self::TOO_MANY, Self)
+    }
+
     #[inline(always)]
     pub(crate) fn words(self) -> u32 {
         // SAFETY: `new` and `TOO_MANY` multiply by `R`, and a cell holds only what one of them has made.
@@ -59,5 +65,6 @@ mod tests {
             assert_eq!(cell.get().words(), words);
         }
         assert_eq!(Rounds::<16>::new(1 << 28), Rounds::TOO_MANY);
+        assert_eq!([Rounds::<16>::new(2), Rounds::TOO_MANY].map(Rounds::and_one), [Rounds::new(3), Rounds::TOO_MANY]);
     }
 }

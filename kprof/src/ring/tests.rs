@@ -117,7 +117,11 @@ fn check_known_words(ring: &Ring, end: u64) {
         assert_eq!(ring.reserve::<8, 8>(Rounds::new(more)).unwrap().1.rounds(8).len(), 1 + more as usize);
     }
     let (at, reservation) = ring.reserve::<8, 8>(Rounds::new(0)).unwrap();
+    let most = producer::MIN_ROOM + last as usize;
+    assert_eq!(ring.room_after(0, most).map(<[_]>::len), Some(most));
+    assert!(ring.room_after(0, most + 1).is_none() && ring.room_after(1, most).is_none());
     let (first, places) = ring.reserve_after::<8>(3).unwrap();
+    assert_eq!(ring.room_after(3, 40).unwrap().as_ptr(), places.as_ptr());
     let address = reservation.header().as_ptr().addr();
     assert_eq!((at, core::ptr::from_ref(first).addr()), (head, address));
     assert_eq!(places.as_ptr().addr(), address + 3 * size_of::<u64>());

@@ -10,14 +10,17 @@ use super::user::{UserEntry, user_word};
 use super::words::{FIRST_ENTRY, SYSCALL, word_of};
 use super::{Memory, Text, TextCell, is_straight};
 use crate::arch::{caller, entry, record};
+use crate::format::marker::{Marker, TruncationReason};
 use crate::kernel::{CallerEntryFrame, Kernel, Registers};
+use crate::ring::WORD_SHIFT;
 use crate::sync::{AtomicU64, Ordering};
 use core::ops::Range;
-use core::ptr;
+use core::{ptr, slice};
 
 /// Frames per round of the loop, for the run at the beginning of a sample.
 pub(crate) const ROUND: usize = 16;
-/// Frames per round for the later runs, further out on the stack.
+const _: () = assert!(ROUND.is_power_of_two());
+/// Frames per round for the later runs of the slow path, further out on the stack.
 pub(super) const SHORT_ROUND: usize = 4;
 
 /// The result of a run over ordinary frames.
@@ -43,18 +46,31 @@ impl Run {
 
 /// Where a run ended: the address of its last valid frame. Bit 0 ([`TAKEN`]) is set if the return address of that frame
 /// was taken, so that only its saved frame pointer is still to be checked. Bit 1 ([`STUB`]) is set if that address is
-/// in an entry stub that leaves no marker word.
+/// in an entry stub that leaves no marker word. Bit 2 ([`FULL`]) is set if the run has filled all its places.
 #[derive(Clone, Copy)]
 pub(crate) struct Cursor(u64);
 
 const TAKEN: u64 = 1;
 const STUB: u64 = 2;
+const FULL: u64 = 4;
+const _: () = assert!(record::UNALIGNED & 7 == TAKEN | STUB | FULL, "the bits that no frame's address has");
 
 impl Cursor {
+    #[inline(always)]
+    fn frame(self) -> u64 {
+        self.0 & !(TAKEN | STUB | FULL)
+    }
+
+    /// Whether the run ended only because all its places were full.
+    #[inline(always)]
+    pub(crate) fn has_more(self) -> bool {
+        self.0 & FULL != 0
+    }
+
     /// The frame to continue with, and the lowest address it may have.
     #[inline(always)]
     pub(super) fn next<M: Memory>(self, memory: M) -> (u64, u64) {
-        let last = self.0 & !(TAKEN | STUB);
+        let last = self.frame();
         // SAFETY: only `run_from` makes a `Cursor`, and `last` is the last frame that it found valid: an aligned word
         // of the range.
         let next = || unsafe { memory.stack(record::next_at(last)) };
@@ -72,7 +88,7 @@ impl Cursor {
         if self.0 & TAKEN != 0 {
             return None;
         }
-        let frame = self.0 & !STUB;
+        let frame = self.frame();
         // SAFETY: only `run_from` makes a `Cursor`: both words of the frame are aligned words of the range.
         let address = record::code_address(unsafe { memory.stack(record::return_at(frame)) });
         let (stub, marker, saved_at, fp_at) = if self.0 & STUB != 0 {
@@ -193,6 +209,36 @@ pub(crate) fn callers<K: Kernel, M: Memory>(
     Some(unsafe { run_from(kernel, memory, frame, bounds, text.get(), places, None) })
 }
 
+/// Goes on after a run that had no place left. `frames_left` frames may still be taken, fewer than a round. Returns how
+/// many places are filled, and the run; `None` instead of it if there is a frame too many: then its place has the
+/// marker of a truncated stack.
+#[inline(always)]
+pub(crate) fn go_on<K: Kernel, M: Memory>(
+    kernel: &K,
+    memory: M,
+    text: Text,
+    (cursor, bounds): (Cursor, StackBounds),
+    places: &[AtomicU64; ROUND],
+    frames_left: usize,
+) -> (usize, Option<Run>) {
+    // SAFETY: only `run_from` makes a `Cursor`: both words of the frame are aligned words of the range of the bounds.
+    let run = unsafe { run_from(kernel, memory, cursor.frame(), bounds, text, slice::from_ref(places), None) };
+    let taken = run.end.wrapping_sub(places.as_ptr().addr()) >> WORD_SHIFT;
+    // `frames_left` itself, so that the compiler sees that it is a place; unless the depth is being changed just now,
+    // and then the stack may be truncated earlier.
+    let last = frames_left & (ROUND - 1);
+    match places.get(last).filter(|_| taken > last) {
+        Some(place) => {
+            place.store(TOO_DEEP, Ordering::Relaxed);
+            (last.wrapping_add(1), None)
+        }
+        None => (taken, Some(run)),
+    }
+}
+
+/// The marker of a stack that has more frames than a sample may have.
+pub(super) const TOO_DEEP: u64 = Marker::Truncated(Ok(TruncationReason::Depth)).encode();
+
 /// Takes further frames, starting at `frame`.
 ///
 /// # Safety
@@ -312,5 +358,5 @@ unsafe fn run_from<K: Kernel, M: Memory, const R: usize>(
             cache.begin(frame);
         }
     }
-    Run { end, cursor: Cursor(frame), last: frame, bounds }
+    Run { end, cursor: Cursor(frame | FULL), last: frame, bounds }
 }

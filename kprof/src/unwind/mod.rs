@@ -43,7 +43,7 @@ use crate::ring::Sink;
 use core::ops::Range;
 pub use direct::Direct;
 pub(crate) use fast_path::callers;
-pub(crate) use fast_path::{Cursor, FrameCache, ROUND, StackBounds, innermost};
+pub(crate) use fast_path::{Cursor, FrameCache, ROUND, StackBounds, go_on, innermost};
 pub(crate) use stacks::Stacks;
 pub(crate) use stop::Stop;
 pub(crate) use text::{Text, TextCell};

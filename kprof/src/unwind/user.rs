@@ -9,6 +9,7 @@
 //! increase; the depth limit bounds their number. A word that cannot be read, or is no user address, ends the chain as
 //! if it were the root, because most user code has no frame pointers.
 
+use super::fast_path::TOO_DEEP;
 use super::words::SYSCALL;
 use super::{Memory, Stop, Walk};
 use crate::arch::record;
@@ -43,17 +44,22 @@ fn user_frame<K: Kernel>(kernel: &K, frame: u64, above: u64) -> Option<(u64, u64
     (address != 0).then_some((address, next))
 }
 
-/// The fast path: writes the return addresses of a program's chain of frames to `places`, and returns how many there
-/// are. `None` if there are more than places.
+/// The fast path: writes the return addresses of a program's chain of frames to `places`, which are one more than
+/// frames may be taken. Returns how many places are filled. If there is a frame too many, its place has the marker of a
+/// truncated stack.
 #[inline(always)]
-pub(crate) fn user_frames<K: Kernel>(kernel: &K, mut frame: u64, places: &[AtomicU64]) -> Option<usize> {
-    let (mut above, mut taken, mut places) = (1, 0_usize, places.iter());
-    while let Some((address, next)) = user_frame(kernel, frame, above) {
-        places.next()?.store(address, Ordering::Relaxed);
+pub(crate) fn user_frames<K: Kernel>(kernel: &K, mut frame: u64, places: &[AtomicU64]) -> usize {
+    let (mut above, mut taken) = (1, 0_usize);
+    for place in places {
+        let Some((address, next)) = user_frame(kernel, frame, above) else { return taken };
+        place.store(address, Ordering::Relaxed);
         taken = taken.wrapping_add(1);
         (above, frame) = (frame.wrapping_add(16), next);
     }
-    Some(taken)
+    if let Some(last) = places.last() {
+        last.store(TOO_DEEP, Ordering::Relaxed);
+    }
+    taken
 }
 
 /// The most words of an entry: the stub, if it has no marker word; the marker; the user marker; the user's

@@ -80,7 +80,9 @@ pub fn registers() -> Registers {
 
 /// A program's stack: where it begins, and its words. 0 cannot be read, like every other address.
 pub const USER_STACK: u64 = 0x7fff_0000;
-static USER: [AtomicU64; 128] = [const { AtomicU64::new(0) }; 128];
+static USER: [AtomicU64; 160] = [const { AtomicU64::new(0) }; 160];
+/// How often a word of the program was read.
+pub static USER_READS: AtomicUsize = AtomicUsize::new(0);
 
 /// Gives the program this many callers, of two words each, and returns its rbp.
 pub fn user_callers(count: u64) -> u64 {
@@ -129,6 +131,7 @@ unsafe impl Kernel for ArrayKernel {
     }
     fn read_user(&self, address: u64) -> Option<u64> {
         let place = address.checked_sub(USER_STACK)? / 8;
+        USER_READS.fetch_add(1, Ordering::Relaxed);
         Some(USER.get(place as usize)?.load(Ordering::Relaxed)).filter(|word| *word != 0)
     }
     fn task(&self) -> Task {

@@ -180,10 +180,12 @@ fn handler(goals: &mut Goals, parts: &Parts, on: &Kernel) -> Result<()> {
     for line in log.lines().filter_map(|line| line.split_once("handler: ")?.1.strip_suffix(" instructions")) {
         let (frames, cost) = line.split_once(" frames, ").context("a line of the workload handler")?;
         let (frames, cost): (u32, f64) = (frames.parse()?, cost.parse()?);
+        // At the default depth of 64 three whole rounds have room for 47 frames; the walk of more goes on once.
+        let once = if frames > 47 { 40 } else { 0 };
         goals.at_most(
             &format!("handler in the kernel, {frames} frames: instructions"),
             cost,
-            f64::from(120 + 12 * frames),
+            f64::from(120 + 12 * frames + once),
         );
         lines += 1;
     }

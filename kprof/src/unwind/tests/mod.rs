@@ -9,7 +9,7 @@ mod single_step;
 mod wild;
 
 use super::user::{ENTRY_PLACES, UserEntry};
-use super::{FrameCache, MAX_SCANNED, Memory, Stacks, Text, TextCell, Walk, innermost, user_frames};
+use super::{FrameCache, MAX_SCANNED, Memory, ROUND, Stacks, Text, TextCell, Walk, go_on, innermost, user_frames};
 use crate::format::marker::{Marker, TruncationReason};
 use crate::kernel::{CallerEntryFrame, CompiledEntry, EntryFrame, Kernel, Registers, Task};
 use crate::ring::Sink;
@@ -100,10 +100,8 @@ impl Machine {
         walk.run(at);
         assert!(!walk.sink.is_full(), "room for every walk");
         let slow_path = (words(&places, walk.sink.words()), walk.in_interrupt);
-        if at.from_user
-            && self.user_frames
-            && let Some(taken) = user_frames(self, at.fp, &places[..self.depth - 1])
-        {
+        if at.from_user && self.user_frames {
+            let taken = user_frames(self, at.fp, &places[..self.depth]);
             assert_eq!((words(&places, taken), false), slow_path, "fast path and slow path differ");
         }
         // With an empty cache, with the right guesses that the first turn has left, and with wrong ones.
@@ -128,10 +126,19 @@ impl Machine {
         let room = walk.sink.contiguous(walk.frames_left);
         let text = TextCell::new();
         text.set(walk.text);
-        let Some(run) = innermost(self, walk.memory, &text, at, room.as_chunks().0, cache) else { return false };
+        let Some(mut run) = innermost(self, walk.memory, &text, at, room.as_chunks().0, cache) else { return false };
         let taken = (run.end - room.as_ptr().addr()) / 8;
         walk.sink.advance(taken);
         walk.frames_left -= taken;
+        if run.cursor.has_more() {
+            let (places, from) = (walk.sink.contiguous(ROUND), (run.cursor, run.bounds));
+            let places = places.first_chunk().unwrap();
+            let (taken, after) = go_on(self, walk.memory, walk.text, from, places, walk.frames_left);
+            walk.sink.advance(taken);
+            let Some(after) = after else { return true };
+            walk.frames_left -= taken;
+            run = after;
+        }
         if run.at_root() {
             return true;
         }
@@ -146,11 +153,9 @@ impl Machine {
     fn finish_in_user_code(&self, walk: &mut Walk<'_, '_, Self, &Self>, entry: &UserEntry) -> bool {
         let Some(frames_left) = walk.frames_left.checked_sub(entry.frames()) else { return false };
         let places = walk.sink.contiguous(1000);
-        entry.write(places.first_chunk::<ENTRY_PLACES>().unwrap());
+        entry.write::<ENTRY_PLACES>(places.first_chunk().unwrap());
         let words = entry.words();
-        let user =
-            if self.user_frames { user_frames(self, entry.fp(), &places[words..][..frames_left]) } else { Some(0) };
-        let Some(user) = user else { return false };
+        let user = if self.user_frames { user_frames(self, entry.fp(), &places[words..][..=frames_left]) } else { 0 };
         walk.sink.advance(words + user);
         walk.in_interrupt = entry.is_interrupt();
         true

@@ -2,8 +2,8 @@
 //! so on, counted from the system call that orders the NMI (`/kernel/sweep`).
 //!
 //! In: the kind (`call`, `page`, `divide`, `breakpoint`, `undefined`, `protection`; `spin`, `deep`: user code with few
-//! or many callers; `root`, `nowhere`, `half`: a call whose callers end at a saved rbp or a return address of 0, or at
-//! a page that is not mapped), the first number of instructions, and one past the last. With three more numbers N, M, S
+//! or many callers; `many`: a call with many callers; `root`, `nowhere`, `half`: a call whose callers end at a saved rbp
+//! or a return address of 0, or at a page that is not mapped), the first number of instructions, and one past the last. With three more numbers N, M, S
 //! a second NMI comes N to M instructions after each S-th first one. Out: exit code 0 if every result was right.
 
 use std::arch::asm;
@@ -63,6 +63,9 @@ fn sweep(
 fn enter(kind: &str, order: &mut File, text: &str, page: usize) -> io::Result<()> {
     // Before the order, so that the NMI comes in the call.
     let half = if kind == "half" { half_mapped(page)? } else { 0 };
+    let (mut few, mut many) = ([[0; 2]; 3], [[0; 2]; 24]);
+    link(&mut few);
+    link(&mut many);
     order.write_all(text.as_bytes())?;
     let right = match kind {
         // SAFETY: this call has no arguments.
@@ -99,10 +102,12 @@ fn enter(kind: &str, order: &mut File, text: &str, page: usize) -> io::Result<()
         "root" => call_with([[0, 0x40_1000]]),
         "nowhere" => call_with([[usize::MAX, 0]]),
         "half" => call_at(half),
-        "spin" => spin::<3>(),
-        "deep" => spin::<24>(),
+        "spin" => spin(few.as_ptr() as usize),
+        "deep" => spin(many.as_ptr() as usize),
+        "many" => call_at(many.as_ptr() as usize),
         _ => return Err(io::Error::other("there is no such kind")),
     };
+    let right = right && few[2] == [0, 0x40_1000 * 3] && many[23] == [0, 0x40_1000 * 24];
     if right { Ok(()) } else { Err(io::Error::other(format!("a wrong result, with an NMI at {text}"))) }
 }
 
@@ -134,21 +139,25 @@ fn call_at(frame: usize) -> bool {
     number > 0
 }
 
-/// Spins with this many frames. Returns whether the loop had the right result.
-fn spin<const FRAMES: usize>() -> bool {
-    let mut frames: [[usize; 2]; FRAMES] = std::array::from_fn(|frame| [0, 0x40_1000 * (frame + 1)]);
-    for frame in 1..FRAMES {
-        frames[frame - 1][0] = &raw const frames[frame] as usize;
+/// Makes a chain of these frames.
+fn link(frames: &mut [[usize; 2]]) {
+    for frame in 0..frames.len() {
+        let next = frames.get(frame + 1).map_or(0, |next| next.as_ptr() as usize);
+        frames[frame] = [next, 0x40_1000 * (frame + 1)];
     }
+}
+
+/// Spins with this frame pointer. Returns whether the loop had the right result.
+fn spin(frame: usize) -> bool {
     let mut turns = 2000_u64;
-    // SAFETY: rbp is restored, and nothing else is changed. The frames outlive the loop.
+    // SAFETY: rbp is restored, and nothing else is changed.
     unsafe {
         asm!(
             "push rbp", "mov rbp, {frames}", "2:", "dec {turns}", "jnz 2b", "pop rbp",
-            frames = in(reg) frames.as_ptr(), turns = inout(reg) turns,
+            frames = in(reg) frame, turns = inout(reg) turns,
         );
     }
-    turns == 0 && frames[FRAMES - 1] == [0, 0x40_1000 * FRAMES]
+    turns == 0
 }
 
 /// For each signal the number of bytes that its handler skips.
