@@ -123,7 +123,7 @@ pub enum Command {
     #[command(after_help = examples::DIFF)]
     Diff(Diff),
     /// A function's source lines and instructions with their share (needs an ELF file)
-    #[command(after_help = examples::ANNOTATE)]
+    #[command(after_help = examples::ANNOTATE, mut_arg("rest", |rest| rest.index(4)))]
     Annotate(Annotate),
     /// A growing file, or a stream on standard input, as a live table
     #[command(after_help = examples::TOP)]

@@ -10,6 +10,7 @@ use super::compat::{Output, Rest};
 use super::event;
 use super::event_export;
 use super::load::{self, Opened};
+use super::mistakes;
 use super::nearest::did_you_mean;
 use super::out::{put, with_output, write_failed};
 use super::{probe_names, users, values};
@@ -199,6 +200,7 @@ pub(super) fn about_pprof<'a, C>(
 /// `annotate`.
 pub fn annotate(args: &Annotate) -> Result<u8, Error> {
     values::form_of_file(args.input.output.as_deref(), &[("txt", ())])?;
+    mistakes::function_first(&args.input, args.function.as_str())?;
     refuse_folding(&args.choice)?;
     refuse_users(&args.input)?;
     if let Some(name) = &args.choice.event {

@@ -88,3 +88,16 @@ fn blank_lines_and_comments_in_folded_stacks_are_skipped() {
     assert!(done.status.success(), "{}", said(&done));
     assert!(String::from_utf8_lossy(&done.stdout).contains("(NEW, 100 samples)"));
 }
+
+#[test]
+fn annotate_takes_the_profile_and_the_kernel_first_as_every_verb_does() {
+    let folder = folder();
+    let done = run(folder.path(), &["annotate", "profile.txt", "syms", "kmain"]);
+    assert!(said(&done).contains("annotate needs the kernel's ELF file"), "{}", said(&done));
+    let done = run(folder.path(), &["annotate", "kmain", "profile.txt", "syms"]);
+    assert_eq!(done.status.code(), Some(2));
+    assert!(said(&done).contains("annotate profile.txt syms kmain"), "{}", said(&done));
+    // The clock comes last, as in every verb.
+    let done = run(folder.path(), &["annotate", "no-clock.txt", "syms", "kmain", "2.2", "--between", "0", "1"]);
+    assert!(said(&done).contains("annotate needs the kernel's ELF file"), "{}", said(&done));
+}

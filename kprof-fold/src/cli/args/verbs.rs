@@ -326,7 +326,7 @@ pub enum Viewer {
 #[derive(Args, Clone, Debug)]
 pub struct Annotate {
     /// The function: its name, the end or any part of it, `*` for anything, /REGEX/
-    #[arg(value_name = "FUNCTION")]
+    #[arg(value_name = "FUNCTION", index = 3)]
     pub function: Pattern,
     /// All instructions in the order of their addresses, instead of source lines
     #[arg(long)]
