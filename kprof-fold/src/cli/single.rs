@@ -136,8 +136,8 @@ pub(super) fn tables(
     };
     std::fs::create_dir_all(folder).map_err(|error| Error::io(folder, "create", error))?;
     let (tables, [own, other]) = match event.is_some() {
-        true => (export::parquet::TABLES_OF_HITS, ["hits", "samples"]),
-        false => (export::parquet::TABLES, ["samples", "hits"]),
+        true => (&export::parquet::TABLES_OF_HITS[..], ["hits", "samples"]),
+        false => (&export::parquet::TABLES[..], ["samples", "hits"]),
     };
     // Both kinds have tables of stacks and frames, and those of one do not have what the other one needs.
     if std::path::Path::new(folder).join(format!("{other}.parquet")).exists() {
@@ -181,9 +181,10 @@ pub(super) fn about_pprof<'a, C>(
     seconds: f64,
 ) -> export::pprof::About<'a> {
     let mut lost = BTreeMap::<u32, u64>::new();
-    for loss in export::losses(&opened.profile, &opened.select) {
+    let ticks = export::unsampled(&opened.profile, &opened.select);
+    for loss in ticks.iter().filter(|ticks| ticks.reason == export::Reason::Lost) {
         let sum = lost.entry(loss.cpu).or_default();
-        *sum = sum.saturating_add(loss.samples);
+        *sum = sum.saturating_add(loss.count);
     }
     export::pprof::About {
         rate_hz,
@@ -192,7 +193,7 @@ pub(super) fn about_pprof<'a, C>(
         kernel: &args.input.syms,
         build_id: opened.profile.boots.iter().find_map(|boot| boot.fact(Fact::BuildId)),
         lost,
-        lost_name: export::lost_name(&opened.select),
+        lost_name: export::Reason::Lost.name(&opened.select),
         gzip: !args.input.output.as_deref().is_some_and(|file| file.ends_with(".pb")),
     }
 }

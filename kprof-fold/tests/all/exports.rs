@@ -19,36 +19,48 @@ const SYMS: &str = "ffffffff80001000 0000000000000100 T kmain\n\
 
 /// Ten samples of CPU 1 in a ring that then lost 7, and two of CPU 2, one of the idle task. A TSC tick is a nanosecond.
 fn profile() -> String {
+    profile_with([0; 3])
+}
+
+/// The same with these ticks of CPU 1 in user code, in the idle task and coalesced.
+fn profile_with([user, idle, coalesced]: [u32; 3]) -> String {
     let line = |task: &str, tsc: u32, stack: &str| format!("{task} 1 {tsc:x} {stack}\n");
     let kernel = "ffffffff80001010";
     let interrupt = "ffffffff80002010 fffffffffffff121 ffffffff80001020 fffffffffffff300 fffffffffffff500 1000";
     let samples: String = (0..10)
         .map(|at| line(["init", "work%201"][at as usize % 2], at * 1_000_000, if at < 7 { kernel } else { interrupt }))
         .collect();
-    let idle = "t 2 f4240 ffffffff80003010 fffffffffffff002\nt 2 1e8480 ffffffff80001010\n";
+    let of_idle_task = "t 2 f4240 ffffffff80003010 fffffffffffff002\nt 2 1e8480 ffffffff80001010\n";
     let batch = |cpu: u32, lost: u32, samples: &str| {
         let words: usize = samples.lines().map(|line| 4 + line.split(' ').count()).sum();
         let count = samples.lines().count();
-        let taken = count as u32 + lost;
+        let [user, idle, coalesced] = if cpu == 1 { [user, idle, coalesced] } else { [0; 3] };
+        let taken = count as u32 + lost + user + idle;
+        let sent = taken + coalesced;
         format!(
-            "# batch cpu={cpu} from=0 to={words} sent={taken} taken={taken} coalesced=0 user=0 idle=0 lost-full={lost} \
-             recorded={count} delivered={count}\n{samples}# end cpu={cpu} to={words} samples={count}\n"
+            "# batch cpu={cpu} from=0 to={words} sent={sent} taken={taken} coalesced={coalesced} user={user} \
+             idle={idle} lost-full={lost} recorded={count} delivered={count}\n\
+             {samples}# end cpu={cpu} to={words} samples={count}\n"
         )
     };
     let marks = names("# mark tsc=1e8480 name=boot%20done\n# setting tsc=2dc6c0 value=depth%2032\n");
     let head = "# kprof-profile 1\n# tsc-hz 1000000000\n# boot b\n# arch riscv64\n# hz 1000\n\
                 # build-id 00112233445566778899aabbccddeeff00112233\n";
-    sealed(&format!("{head}{marks}{}{}", batch(1, 7, &samples), batch(2, 0, idle)))
+    sealed(&format!("{head}{marks}{}{}", batch(1, 7, &samples), batch(2, 0, of_idle_task)))
 }
 
 fn export(name: &str, options: &[&str]) -> Vec<u8> {
+    export_of(name, &profile(), options)
+}
+
+fn export_of(name: &str, profile: &str, options: &[&str]) -> Vec<u8> {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let file = |end: &str, text: &str| {
         let path = folder.join(format!("exports-{name}.{end}"));
         fs::write(&path, text).expect("the test folder is writable");
         path.display().to_string()
     };
-    let words = [file("profile", &profile()), file("syms", SYMS)];
+    let words = [file("profile", profile), file("syms", SYMS)];
     let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
     let done = fold.args(["export", "-q"]).args(options).args(words).output().expect("kprof-fold runs");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -201,6 +213,59 @@ fn perfetto_has_a_packet_for_each_sample_and_says_everything_else_once() {
     let named = |name: &str| events.iter().find(|event| event.name == name).expect("is there");
     assert_eq!((named("boot done").r#type, named("depth 32").r#type, named("[lost]").r#type), (3, 3, 1));
     assert_eq!(named("[lost]").debug_annotations[0].uint_value, Some(7));
+}
+
+#[test]
+fn ticks_in_user_code_and_in_the_idle_task_have_tracks_and_threads_of_their_own_in_the_chosen_time() {
+    let profile = profile_with([40, 90, 20]);
+    let export = |viewer: &str, options: &[&str]| {
+        export_of(&format!("ticks-{viewer}"), &profile, &[&["--to", viewer], options].concat())
+    };
+    let slices = |options: &[&str]| {
+        let (_, packets) = packets(&export("perfetto", options));
+        let slices = on_tracks(&packets).into_iter().filter(|(_, kind, ..)| *kind < 3);
+        slices.map(|(at, _, track, words)| format!("{track} {at} {words}")).collect::<Vec<_>>()
+    };
+    let expected = [
+        "CPU 1 [lost] 0 samples=7",
+        "CPU 1 [lost] 9000000 ",
+        "CPU 1 [user] 0 ticks=40",
+        "CPU 1 [user] 9000000 ",
+        "CPU 1 [idle] 0 ticks=90",
+        "CPU 1 [idle] 9000000 ",
+        "CPU 1 [coalesced] 0 ticks=20",
+        "CPU 1 [coalesced] 9000000 ",
+    ];
+    assert_eq!(slices(&[]), expected);
+    assert_eq!(slices(&["--cpu", "2"]), [""; 0]);
+    // Half of the time has half of the ticks, and no slice goes beyond it.
+    let half = slices(&["--between", "0", "0.0045"]);
+    assert_eq!(half[2..4], ["CPU 1 [user] 0 ticks=20", "CPU 1 [user] 4499999 "], "{half:?}");
+    assert_eq!(slices(&["--task", "init"])[2], "CPU 1 [user, of any task] 0 ticks=40");
+
+    let all: Value = serde_json::from_slice(&export("firefox", &[])).expect("is JSON");
+    let index = |table: &str, column: &str, at: &Value| {
+        all["shared"][table][column][at.as_u64().expect("is a number") as usize].clone()
+    };
+    let thread = |thread: &Value| {
+        let frame = index("stackTable", "frame", &thread["samples"]["stack"][0]);
+        let category = index("frameTable", "category", &frame).as_u64().expect("is a number") as usize;
+        let category = &all["meta"]["categories"][category]["name"];
+        format!("{} {} {category}", thread["name"], thread["samples"]["weight"])
+    };
+    let threads = all["threads"].as_array().expect("is a list").iter();
+    let beside: Vec<String> = threads.filter(|one| one["samples"]["weight"].is_array()).map(thread).collect();
+    let expected = [
+        "\"[lost]\" [7] \"Lost\"",
+        "\"[user]\" [40] \"User\"",
+        "\"[idle]\" [90] \"Idle\"",
+        "\"[coalesced]\" [20] \"Other\"",
+    ];
+    assert_eq!(beside, expected);
+    // Elsewhere shares are of the samples, as in a flame graph.
+    for viewer in ["speedscope", "pprof"] {
+        assert_eq!(export(viewer, &[]).len(), self::export(&format!("ticks-{viewer}"), &["--to", viewer]).len());
+    }
 }
 
 /// Decodes a gzipped profile.

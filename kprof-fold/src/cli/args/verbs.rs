@@ -314,7 +314,7 @@ pub enum Viewer {
     Pprof,
     /// ui.perfetto.dev (trace packets, protocol buffers)
     Perfetto,
-    /// DuckDB, Spark, Polars, ClickHouse: four tables in the folder of -o (docs/fleet.md)
+    /// DuckDB, Spark, Polars, ClickHouse: tables in the folder of -o (docs/fleet.md)
     #[cfg(feature = "parquet")]
     Parquet,
     /// OpenTelemetry's profiles (protocol buffers); experimental, as the standard is (docs/fleet.md)
