@@ -9,7 +9,7 @@ use super::nearest;
 use super::talk::Talk;
 use crate::error::Error;
 use crate::fold::Folded;
-use crate::profile::Profile;
+use crate::profile::{Boot, Profile};
 use crate::read::consumer::{Consumer, Sample};
 use crate::read::escape::unescape;
 use crate::read::{self, Source};
@@ -22,10 +22,13 @@ use std::collections::BTreeSet;
 /// # Errors
 /// [`Error::Usage`], with the CPUs that there are.
 pub fn cpus(profile: &Profile, select: &Select) -> Result<(), Error> {
-    let has: BTreeSet<u32> = profile.boots.iter().flat_map(|boot| boot.cpus.keys()).copied().collect();
+    let of_boot = |boot: &Boot| -> Vec<u32> { boot.cpus.keys().chain(boot.event_streams.keys()).copied().collect() };
+    let has: BTreeSet<u32> = profile.boots.iter().flat_map(of_boot).collect();
+    // Without samples nobody knows which CPUs there were: one may have had no hit.
+    let is_known = profile.boots.iter().any(|boot| !boot.cpus.is_empty());
     let missing = select.cpus.iter().find(|range| !has.iter().any(|cpu| range.contains(cpu)));
     match missing {
-        Some(range) if !has.is_empty() => {
+        Some(range) if is_known => {
             let has: Vec<_> = has.into_iter().map(|cpu| cpu..=cpu).collect();
             let range = in_words(std::slice::from_ref(range));
             Err(Error::Usage(format!("--cpu {range}: the profile has the CPUs {}", in_words(&has))))

@@ -26,10 +26,9 @@ use crate::symbols::Symbols;
 use crate::symbols::name::visible;
 use crate::timeline::Clock;
 use crate::tracks::Tracks;
-use hits::{Hit, Hits};
+use hits::Hits;
 use kprof_format::fact::Fact;
 use places::Places;
-use std::collections::BTreeMap;
 
 /// Ticks without a sample in a part of one CPU's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,9 +88,6 @@ impl Reason {
     }
 }
 
-/// A part of a boot: the index of the boot, and two time stamps.
-type Part = (u32, (u64, u64));
-
 /// A mark, or a setting that was changed.
 #[derive(Clone, Debug)]
 pub struct Mark {
@@ -143,8 +139,7 @@ impl<'a> Input<'a> {
         about: (f64, &str, &str),
     ) -> Self {
         let given = tracks.tracks.iter().flat_map(|track| track.samples()).map(|sample| sample.stack);
-        let spans = tracks.tracks.iter().filter_map(|track| Some((track.boot, track.span()?)));
-        Self::with(tracks, (given, spans.collect()), unsampled(profile, names.2), names, profile, about)
+        Self::with(tracks, given, unsampled(profile, names.2), names, profile, about)
     }
 
     /// The same for recorded hits. `tracks` has their tasks, and no samples. `more` are other stacks to look up.
@@ -155,18 +150,13 @@ impl<'a> Input<'a> {
         profile: &Profile,
         about: (f64, &str, &str),
     ) -> Self {
-        // What takes time began before it was recorded.
-        let ticks = |(begin, _): (u64, u64)| (begin as f64 / 1e9 * about.0) as u64;
-        let takes = |hit: &Hit| hits.time_of(hit).map_or(0, ticks);
-        let spans = hits.hits.iter().map(|hit| (hit.boot, (hit.tsc.saturating_sub(takes(hit)), hit.tsc)));
         let given = hits.hits.iter().map(|hit| hit.stack).chain(more.iter().copied());
-        Self::with(tracks, (given, spans.collect()), Vec::new(), names, profile, about)
+        Self::with(tracks, given, Vec::new(), names, profile, about)
     }
 
-    /// `parts` are what the time of each boot must contain.
     fn with(
         tracks: &'a Tracks,
-        (given, parts): (impl Iterator<Item = StackId>, Vec<Part>),
+        given: impl Iterator<Item = StackId>,
         ticks: Vec<Ticks>,
         (stacks, symbols, select): (&Stacks, &Symbols, &'a Select),
         profile: &Profile,
@@ -175,15 +165,7 @@ impl<'a> Input<'a> {
         let places = Places::new(given, stacks, symbols, select.user);
         let header_hz = || profile.boots.iter().find_map(|boot| boot.number(Fact::Hz)).filter(|hz| *hz > 0);
         let rate_hz = profile.rate.or_else(header_hz);
-        let marks = marks(profile);
-        let mut spans: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-        let mut include = |boot: u32, from: u64, to: u64| {
-            let span = spans.entry(boot).or_insert((from, to));
-            *span = (span.0.min(from), span.1.max(to));
-        };
-        parts.iter().for_each(|(boot, (from, to))| include(*boot, *from, *to));
-        marks.iter().for_each(|mark| include(mark.boot, mark.tsc, mark.tsc));
-        ticks.iter().for_each(|ticks| include(ticks.boot, ticks.tsc.0, ticks.tsc.1));
+        let clock = Clock::new(profile, tsc_hz);
         let told = profile.boots.iter().find_map(|boot| boot.fact(Fact::BuildId)).filter(|id| *id != "-");
         let arch = profile.boots.iter().find_map(|boot| boot.fact(Fact::Arch));
         let arch = arch.or(symbols.elf.as_ref().and_then(|elf| elf.arch_name())).unwrap_or("x86_64");
@@ -200,11 +182,11 @@ impl<'a> Input<'a> {
             kernel: visible(kernel).into_owned(),
             arch: visible(arch).into_owned(),
             build_id: own.or(told).map(|id| visible(id).into_owned()),
-            clock: Clock::new(&spans, tsc_hz),
             kernel_start,
             ticks,
             select,
-            marks,
+            marks: marks(profile, &clock, tsc_hz),
+            clock,
         }
     }
 
@@ -262,23 +244,24 @@ pub fn unsampled(profile: &Profile, select: &Select) -> Vec<Ticks> {
     all
 }
 
-fn marks(profile: &Profile) -> Vec<Mark> {
+/// The marks, settings and lockups. One before time 0 is shown at time 0 and says how much earlier it was.
+fn marks(profile: &Profile, clock: &Clock, tsc_hz: f64) -> Vec<Mark> {
     let mut marks = Vec::new();
     for (boot, number) in profile.boots.iter().zip(0..) {
+        let mut add = |tsc: u64, name: String, is_setting| {
+            let zero = clock.zero(number);
+            let early = zero.checked_sub(tsc).filter(|ticks| *ticks > 0).map(|ticks| ticks as f64 / tsc_hz);
+            let name = early.map_or(name.clone(), |seconds| format!("{name} ({seconds:.6} s earlier)"));
+            marks.push(Mark { boot: number, tsc: tsc.max(zero), name, is_setting });
+        };
         for (list, is_setting) in [(&boot.marks, false), (&boot.settings, true)] {
-            marks.extend(list.iter().map(|mark| Mark {
-                boot: number,
-                tsc: mark.tsc,
-                name: visible(&String::from_utf8_lossy(&mark.name)).into_owned(),
-                is_setting,
-            }));
+            for mark in list {
+                add(mark.tsc, visible(&String::from_utf8_lossy(&mark.name)).into_owned(), is_setting);
+            }
         }
-        marks.extend(boot.lockups.iter().map(|lockup| Mark {
-            boot: number,
-            tsc: lockup.tsc,
-            name: lockups::sentence(lockup, boot.tsc_hz().map(|hz| hz as f64)),
-            is_setting: false,
-        }));
+        for lockup in &boot.lockups {
+            add(lockup.tsc, lockups::sentence(lockup, boot.tsc_hz().map(|hz| hz as f64)), false);
+        }
     }
     marks
 }

@@ -54,6 +54,9 @@ pub fn text(
         for lockup in &boot.lockups {
             let _ = writeln!(text, "  {} until TSC {:x}", lockups::sentence(lockup, tsc_hz), lockup.tsc);
         }
+        if let Some((first, _)) = boot.span() {
+            let _ = writeln!(text, "  time 0 is that of the first sample or hit: TSC {first:x}");
+        }
         events(&boot.events, boot.missing_meta_words, &mut text);
         for (name, point) in &boot.points {
             let recorded = point.count(PointCounter::Recorded);

@@ -268,6 +268,44 @@ fn ticks_in_user_code_and_in_the_idle_task_have_tracks_and_threads_of_their_own_
     }
 }
 
+#[test]
+fn a_moment_has_the_same_time_in_every_output_whatever_is_chosen() {
+    // The file begins with a sample of CPU 1, CPU 2 a millisecond later.
+    let of_cpu_2 = |viewer: &str| export(&format!("zero-{viewer}"), &["--to", viewer, "--cpu", "2"]);
+    let (samples, packets) = packets(&of_cpu_2("perfetto"));
+    assert_eq!(samples.iter().filter_map(|one| one.timestamp).collect::<Vec<_>>(), [1_000_000, 2_000_000]);
+    let said = "time 0 is that of the first sample or hit of the file: TSC 0, 0.000000 s of its clock";
+    assert!(packets.iter().any(|packet| packet.track_event.as_ref().is_some_and(|event| event.name == said)));
+    let firefox: Value = serde_json::from_slice(&of_cpu_2("firefox")).expect("is JSON");
+    assert_eq!(numbers(&firefox["threads"][1]["samples"]["timeDeltas"]), [1.0, 1.0]);
+    assert_eq!(firefox["meta"]["extra"][0]["entries"][0]["value"], said);
+    let speedscope: Value = serde_json::from_slice(&of_cpu_2("speedscope")).expect("is JSON");
+    assert_eq!(speedscope["profiles"][0]["startValue"], 1000);
+    // The time of --between is the same.
+    let (samples, _) = self::packets(&export("zero", &["--to", "perfetto", "--cpu", "2", "--between", "0.0019", "1"]));
+    assert_eq!(samples.iter().filter_map(|one| one.timestamp).collect::<Vec<_>>(), [2_000_000]);
+}
+
+#[test]
+fn a_mark_before_the_first_sample_says_how_much_earlier_it_was() {
+    let later = profile().replace("name=boot%20done", "name=boot%20done\n# mark tsc=0 name=begin");
+    let text = later.lines().filter(|line| !line.starts_with("# end cpu=meta"));
+    let text: String = text.map(|line| line.to_owned() + "\n").collect();
+    // Every sample is one second later, and the mark `boot done` a second before them.
+    let shifted = text.replace("# batch cpu=1", "# end cpu=meta to=10\n# batch cpu=1");
+    let sample = |line: &str| {
+        let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        if let (false, Some(tsc)) = (line.starts_with('#'), words.get_mut(2)) {
+            *tsc = format!("{:x}", u64::from_str_radix(tsc, 16).expect("is hex") + 1_000_000_000);
+        }
+        words.join(" ").replace(" crc=", " was=") + "\n"
+    };
+    let shifted: String = shifted.lines().map(sample).collect();
+    let (_, packets) = packets(&export_of("early", &sealed(&shifted), &["--to", "perfetto"]));
+    let marks: Vec<_> = packets.iter().filter_map(|packet| packet.track_event.as_ref()).map(|one| &one.name).collect();
+    assert!(marks.iter().any(|name| *name == "begin (1.000000 s earlier)"), "{marks:?}");
+}
+
 /// Decodes a gzipped profile.
 fn pprof(bytes: &[u8]) -> PprofProfile {
     let mut plain = Vec::new();
@@ -348,7 +386,7 @@ fn the_firefox_profiler_has_each_hit_at_its_time_and_the_weights_add_up_to_the_e
     ];
     assert_eq!(rows(&bytes), expected);
     // Times are milliseconds. Of CPU 2 one of five hits was recorded: they are scaled to what the folded stacks have.
-    let times = export("events-on-cpus.profile", "lock.wait");
+    let times = export("events-after-a-sample.profile", "lock.wait");
     let expected = [
         row("CPU 1/a b", "tracing-ms", &[1.2], &[1.3]),
         row("CPU 1/dd", "tracing-ms", &[0.3], &[0.3]),
@@ -391,12 +429,12 @@ fn on_tracks(packets: &[Packet]) -> Vec<(u64, i32, String, String)> {
         let arguments: Vec<String> = event.debug_annotations.iter().map(argument).collect();
         Some((packet.timestamp?, event.r#type, names[&event.track_uuid].clone(), arguments.join(" ")))
     };
-    packets.iter().filter_map(one).collect()
+    packets.iter().filter_map(one).filter(|(.., track, _)| track != "time 0").collect()
 }
 
 #[test]
 fn perfetto_has_a_slice_as_long_as_the_weight_of_each_hit_that_ends_at_its_time() {
-    let (samples, packets) = packets(&events("events-on-cpus.profile", "perfetto", "lock.wait"));
+    let (samples, packets) = packets(&events("events-after-a-sample.profile", "perfetto", "lock.wait"));
     let wait = "task/lock.wait (ns)";
     let expected = [
         (0, 1, wait, "weight=300000 CPU=1 argument 1=7 argument 2=255"),
@@ -458,9 +496,9 @@ fn the_firefox_profiler_has_a_counter_of_the_weights_of_each_cpu_in_the_order_of
         row("CPU 1", "kprof", &[0.3, 1.3], &[300_000.0, 1_200_000.0]),
         row("CPU 2", "kprof", &[0.3, 0.302], &[18_769.0, 32_846.0]),
     ];
-    assert_eq!(counters("events-on-cpus.profile", "lock.wait"), times);
+    assert_eq!(counters("events-after-a-sample.profile", "lock.wait"), times);
     let heap = counters("heap.profile", "heap.live");
-    assert_eq!(heap, [row("kernel", "Memory", &[0.0, 1999.991808], &[106_651.0, 70_139.0])]);
+    assert_eq!(heap, [row("kernel", "Memory", &[0.004096, 1999.995904], &[106_651.0, 70_139.0])]);
 }
 
 #[test]
@@ -470,7 +508,7 @@ fn the_heap_is_bytes_at_their_times_in_the_firefox_profiler_and_a_heap_profile_i
     assert_eq!((threads.len(), &threads[0]["name"], &samples["weightType"]), (1, &"heap.live".into(), &"bytes".into()));
     // The allocation that was freed is not there; the others are at the times at which they were made.
     assert_eq!(numbers(&samples["weight"]), [106_651.0, 70_139.0]);
-    assert_eq!(numbers(&samples["timeDeltas"]), [0.0, 1999.991808]);
+    assert_eq!(numbers(&samples["timeDeltas"]), [0.004096, 1999.991808]);
     let (samples, packets) = packets(&events("heap.profile", "perfetto", "heap.live"));
     let heaps: Vec<_> = packets.iter().filter_map(|packet| packet.profile_packet.clone()).collect();
     let dump = &heaps[0].process_dumps[0];

@@ -22,7 +22,7 @@ pub struct Choice {
     /// Only tasks of this name (`*` for anything, /REGEX/); may be repeated
     #[arg(long, value_name = "NAME")]
     pub task: Vec<Pattern>,
-    /// Only from one time to another: seconds since the first sample, @seconds of the TSC clock, 0xTSC, a mark, start,
+    /// Only from one time to another: seconds since the first sample or hit, @seconds of the TSC clock, 0xTSC, a mark, start,
     /// end
     #[arg(long, num_args = 2, value_names = ["FROM", "TO"], allow_hyphen_values = true)]
     pub between: Vec<String>,

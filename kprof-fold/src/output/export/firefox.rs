@@ -75,6 +75,10 @@ fn meta(input: &Input<'_>) -> Value {
         "pausedRanges": [],
         "usesOnlyOneStackType": true,
         "sourceCodeIsNotOnSearchfox": true,
+        "extra": [{
+            "label": "Time",
+            "entries": [{ "label": "Zero", "format": "string", "value": input.clock.words() }],
+        }],
         "stackwalk": 1,
         "markerSchema": [{
             "name": "Text",

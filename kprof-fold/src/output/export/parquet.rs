@@ -78,6 +78,7 @@ const BOOTS: &str = "message boots {
     required binary trigger (STRING);
     required binary clock (STRING);
     required int64 period_ns;
+    required int64 zero_tsc;
 }";
 
 fn boots(input: &Input<'_>, profile: &Profile, about: &About<'_>, out: &mut dyn Write) -> io::Result<()> {
@@ -85,11 +86,11 @@ fn boots(input: &Input<'_>, profile: &Profile, about: &About<'_>, out: &mut dyn 
     // Without samples the time that one stands for can only be what the file says.
     let says_rate = profile.boots.iter().any(|boot| boot.number(Fact::Hz).is_some_and(|hz| hz > 0));
     let period_ns = if about.event.is_none() || says_rate { input.period_ns } else { 0 };
-    for boot in &profile.boots {
+    for (boot, number) in profile.boots.iter().zip(0..) {
         let build = about.build.or(input.build_id.as_deref()).unwrap_or_default();
         let trigger = boot.trigger().unwrap_or_default();
         let texts = [boot.id(), about.machine, build, trigger, boot.fact(Fact::Clock).unwrap_or_default()];
-        table.row(texts.map(|name| text(&visible(name))), [period_ns as i64])?;
+        table.row(texts.map(|name| text(&visible(name))), [period_ns as i64, input.clock.zero(number) as i64])?;
     }
     table.finish()
 }

@@ -177,6 +177,9 @@ impl Trace<'_> {
     }
 
     fn marks(&mut self) -> io::Result<()> {
+        let track_uuid = self.track("time 0".to_owned())?;
+        let name = self.input.clock.words();
+        self.event(0, TrackEvent { r#type: INSTANT, track_uuid, name, ..TrackEvent::default() })?;
         for (is_setting, name) in [(false, "marks"), (true, "settings")] {
             let marks: Vec<_> = self.input.marks.iter().filter(|mark| mark.is_setting == is_setting).collect();
             if marks.is_empty() {
