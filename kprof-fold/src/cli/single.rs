@@ -13,14 +13,14 @@ use super::load::{self, Opened};
 use super::mistakes;
 use super::nearest::did_you_mean;
 use super::out::{put, with_output, write_failed};
-use super::{probe_names, users, values};
+use super::{probe_names, source, users, values};
 use crate::account::Account;
 use crate::aliasing::{self, Verdict};
 use crate::error::Error;
+use crate::events::EventFacts;
 use crate::output::{annotate as lines, export, info as facts, script as perf};
 use crate::overview::Overview;
 use crate::read::{self, Source};
-use crate::stacks::StackId;
 use crate::symbols::name::visible_lines;
 use crate::tally::By;
 use crate::timeline::{Clock, Timeline};
@@ -35,21 +35,27 @@ pub fn script(args: &Script) -> Result<u8, Error> {
     if let Some(name) = &args.choice.event {
         return event::script(args, name);
     }
-    let mut opened = load::open(&args.input, &args.choice, Output::Script, |select| Timeline::new(select.clone()))?;
-    opened.consumer.sort_by_time();
+    let (opened, mut timeline) =
+        load::open(&args.input, &args.choice, Output::Script, |select| Timeline::new(select.clone()))?;
+    timeline.sort_by_time();
+    let style = style(args, &opened)?;
+    with_output(&args.input, |out| {
+        let done = perf::write(&timeline, &opened.stacks, &opened.symbols, style, out);
+        done.map_err(|error| write_failed(&args.input, error))
+    })?;
+    Ok(opened.exit_code(args.input.limits(), timeline.events.len()))
+}
+
+/// How `script` prints, by its options and by the letters of redox-kprofiling.
+pub(super) fn style(args: &Script, opened: &Opened) -> Result<perf::Style, Error> {
     let asked = opened.style;
-    let style = perf::Style {
-        tsc_hz: clock(&opened, &args.input)?,
+    Ok(perf::Style {
+        tsc_hz: clock(opened, &args.input)?,
         user: opened.select.user,
         offsets: args.offsets || asked.offsets,
         expand_offsets: args.expand_offsets || asked.expand_offsets,
         stop_at_unknown: args.stop_at_unknown || asked.stop_at_unknown,
-    };
-    with_output(&args.input, |out| {
-        let done = perf::write(&opened.consumer, &opened.stacks, &opened.symbols, style, out);
-        done.map_err(|error| write_failed(&args.input, error))
-    })?;
-    Ok(opened.exit_code(args.input.limits(), opened.consumer.events.len()))
+    })
 }
 
 /// `info`.
@@ -95,15 +101,16 @@ pub fn export(args: &Export) -> Result<u8, Error> {
     if args.to == Viewer::Pprof {
         return pprof(args);
     }
-    let mut opened = load::open(&args.input, &args.choice, Output::Other, |select| Tracks::new(select.clone()))?;
-    opened.consumer.finish();
+    let (opened, mut tracks) =
+        load::open(&args.input, &args.choice, Output::Other, |select| Tracks::new(select.clone()))?;
+    tracks.finish();
     let about = (clock(&opened, &args.input)?, &args.input.file[..], &args.input.syms[..]);
     let names = (&opened.stacks, &opened.symbols, &opened.select);
-    let input = export::Input::new(&opened.consumer, names, &opened.profile, about);
+    let input = export::Input::new(&tracks, names, &opened.profile, about);
     #[cfg(feature = "parquet")]
     if args.to == Viewer::Parquet {
         tables(args, (&input, &opened.profile), None)?;
-        return Ok(opened.exit_code(args.input.limits(), opened.consumer.len()));
+        return Ok(opened.exit_code(args.input.limits(), tracks.len()));
     }
     with_output(&args.input, |out| {
         let done = match args.to {
@@ -115,9 +122,9 @@ pub fn export(args: &Export) -> Result<u8, Error> {
         };
         done.map_err(|error| write_failed(&args.input, error))
     })?;
-    let code = opened.exit_code(args.input.limits(), opened.consumer.len());
+    let code = opened.exit_code(args.input.limits(), tracks.len());
     // The process ends next, so freeing the memory would only take time.
-    std::mem::forget(opened);
+    std::mem::forget((opened, tracks));
     Ok(code)
 }
 
@@ -158,26 +165,27 @@ pub(super) fn tables(
 
 /// pprof only needs the count of each stack, so the samples need not stay in the order of time.
 fn pprof(args: &Export) -> Result<u8, Error> {
-    let mut opened = load::open(&args.input, &args.choice, Output::Other, |select| Timeline::new(select.clone()))?;
+    let (opened, mut timeline) =
+        load::open(&args.input, &args.choice, Output::Other, |select| Timeline::new(select.clone()))?;
     let tsc_hz = clock(&opened, &args.input)?;
     let header_hz = || opened.profile.boots.iter().find_map(|boot| boot.number(Fact::Hz));
     let rate_hz = opened.profile.rate.or_else(header_hz);
     let clock = Clock::new(&opened.profile, tsc_hz);
-    let nanos = || opened.consumer.events.iter().map(|event| clock.nanos(event.boot, event.tsc));
+    let nanos = || timeline.events.iter().map(|event| clock.nanos(event.boot, event.tsc));
     let seconds = nanos().max().zip(nanos().min()).map_or(0.0, |(last, first)| (last - first) as f64 / 1e9);
-    opened.consumer.events.sort_unstable_by_key(export::pprof::order);
+    timeline.events.sort_unstable_by_key(export::pprof::order);
     let about = about_pprof(args, &opened, rate_hz, seconds);
     let names = (&opened.stacks, &opened.symbols, &opened.select);
     with_output(&args.input, |out| {
-        let done = export::pprof::write(&opened.consumer, names, &about, out);
+        let done = export::pprof::write(&timeline, names, &about, out);
         done.map_err(|error| write_failed(&args.input, error))
     })?;
-    Ok(opened.exit_code(args.input.limits(), opened.consumer.events.len()))
+    Ok(opened.exit_code(args.input.limits(), timeline.events.len()))
 }
 
-pub(super) fn about_pprof<'a, C>(
+pub(super) fn about_pprof<'a>(
     args: &'a Export,
-    opened: &'a Opened<C>,
+    opened: &'a Opened,
     rate_hz: Option<u64>,
     seconds: f64,
 ) -> export::pprof::About<'a> {
@@ -205,42 +213,42 @@ pub fn annotate(args: &Annotate) -> Result<u8, Error> {
     mistakes::function_first(&args.input, args.function.as_str())?;
     refuse_folding(&args.choice)?;
     refuse_users(&args.input)?;
-    if let Some(name) = &args.choice.event {
-        return event::annotate(args, name);
-    }
-    let opened =
-        load::open(&args.input, &args.choice.for_table(), Output::Other, |select| Timeline::new(select.clone()))?;
-    annotated(args, &opened, lines::counts(&opened.consumer), None)?;
-    Ok(opened.exit_code(args.input.limits(), opened.consumer.events.len()))
-}
-
-/// Writes the lines of the function that was asked for, from the samples or the weight of each stack. `event` is what
-/// is counted, if it is not samples.
-pub(super) fn annotated<C>(
-    args: &Annotate,
-    opened: &Opened<C>,
-    counts: BTreeMap<StackId, u64>,
-    event: Option<(&str, &str)>,
-) -> Result<(), Error> {
-    let Opened { stacks, symbols, select, profile, .. } = opened;
+    let (opened, counted) = source::count(&args.input, &args.choice.for_table(), false)?;
+    let Opened { stacks, symbols, select, profile, .. } = &opened;
     if !symbols.has_lines() {
         return Err(Error::unusable(
             &args.input.syms,
             "is a list of symbols; annotate needs the kernel's ELF file, with DWARF for source lines",
         ));
     }
+    let mut counts = BTreeMap::new();
+    let admitted = counted.counts.iter().filter(|one| select.admits_traits(stacks.traits(one.stack)));
+    admitted.for_each(|one| *counts.entry(one.stack).or_default() += one.samples);
+    let sum = counts.values().fold(0, |sum: u64, one| sum.saturating_add(*one));
     let found = lines::collect(counts, stacks, symbols, &args.function, select.user);
     if found.functions.is_empty() {
         let meant = did_you_mean(args.function.as_str(), found.known.iter().map(String::as_str));
-        let what = if event.is_some() { "recorded hit" } else { "sample" };
+        let what = if counted.event.is_some() { "recorded hit" } else { "sample" };
         return Err(Error::unusable(
             &args.input.file,
             format!("no {what} in a function `{}`{meant}", args.function.as_str()),
         ));
     }
+    let note = match &counted.event {
+        Some(event) if counted.lost > 0 || event.only_counted > 0 => {
+            let EventFacts { unit, only_counted, .. } = event;
+            format!("{} {unit} lost and {only_counted} {unit} not recorded may be in any function", counted.lost)
+        }
+        _ if counted.is_doubtful => {
+            "records of allocations or frees were lost: an allocation whose free was lost counts as not freed".into()
+        }
+        _ => String::new(),
+    };
+    let event = counted.event.as_ref().map(|event| (&event.unit[..], &note[..]));
     let style = lines::Style { instructions: args.instructions, source: &args.source, event };
     let text = visible_lines(&lines::text(&found, symbols, profile, style)).into_owned();
-    with_output(&args.input, |out| out.write_all(text.as_bytes()).map_err(|error| write_failed(&args.input, error)))
+    with_output(&args.input, |out| out.write_all(text.as_bytes()).map_err(|error| write_failed(&args.input, error)))?;
+    Ok(load::exit_code(args.input.limits(), &opened.problems, &opened.account, (sum, counted.lost)))
 }
 
 /// Refuses options that only apply to folded stacks. Single samples are selected before names are known and are not
@@ -267,7 +275,7 @@ pub(super) fn refuse_users(input: &Input) -> Result<(), Error> {
     Ok(())
 }
 
-pub(super) fn clock<C>(opened: &Opened<C>, input: &Input) -> Result<f64, Error> {
+pub(super) fn clock(opened: &Opened, input: &Input) -> Result<f64, Error> {
     let missing = || {
         Error::Usage(format!(
             "{}: the header has no tsc-hz; give the TSC clock in GHz after SYMS, such as 2.2",

@@ -131,7 +131,7 @@ fn waiting(why: &str) -> Screen {
 
 fn table(args: &Top, file: &str) -> Result<Screen, Error> {
     let quiet = super::args::Input { quiet: true, file: file.to_owned(), ..args.input.clone() };
-    let loaded = load::load_any(&quiet, &args.choice.for_table())?;
+    let loaded = load::load(&quiet, &args.choice.for_table())?;
     let (samples, lost) = (loaded.folded.samples(), loaded.lost);
     let function = |row: &crate::output::table::Row| {
         let name = loaded.folded.frames.shown(row.frame).into_owned();
