@@ -5,6 +5,7 @@
 mod weights;
 
 use super::{Diff, Row};
+use crate::output::columns::Columns;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use weights::outside;
@@ -106,45 +107,25 @@ pub fn text(diff: &Diff, style: &Style) -> String {
     let sides = ["OLD", "NEW"];
     let heads = diff.event.as_ref().map(|event| sides.map(|side| format!("{side} {}", event.unit)));
     let numbers = |(old, new): (u64, u64)| heads.iter().flat_map(move |_| [old.to_string(), new.to_string()]);
-    let mut rows = Vec::new();
-    let mut heading: Vec<String> = ["change", "interval", "OLD %", "NEW %"].map(str::to_owned).to_vec();
-    heading.extend(heads.iter().flatten().cloned());
-    rows.push((heading, "verdict        kind     function".to_owned()));
+    let all = diff.rows.iter().flat_map(|row| [row.old, row.new]).max().unwrap_or(0);
+    let width = heads.iter().flatten().map(String::len).fold(all.to_string().len(), usize::max);
+    let first = [("change", 10), ("interval", 17), ("OLD %", 9), ("NEW %", 9)];
+    let first = first.map(|(head, width)| (head.to_owned(), width)).into_iter();
+    let of_numbers = heads.iter().flatten().map(|head| (head.clone(), width));
+    let mut table = Columns::with_heads(first.chain(of_numbers), "verdict        kind     function");
     for row in shown(diff, style) {
         let cells = change(diff, row).into_iter().chain(shares(diff, row)).chain(numbers((row.old, row.new)));
         let fate = if row.fate().is_empty() { String::new() } else { format!(" ({})", row.fate()) };
-        let (verdict, kind) = (verdict(row), row.kind.word());
-        rows.push((cells.collect(), format!("{verdict:<14} {kind:<8} {}{fate}", row.name)));
+        table.row(cells, format!("{:<14} {:<8} {}{fate}", verdict(row), row.kind.word(), row.name));
+    }
+    if let rows @ 1.. = diff.rows.len() - shown(diff, style).len() {
+        table.line(format!("... {rows} more (--top 0 shows all)"));
     }
     for (name, weights) in diff.event.iter().flat_map(outside) {
-        let cells = vec![String::new(); 4].into_iter().chain(numbers(weights)).collect();
-        rows.push((cells, format!("{:<14} {:<8} {name}", "no function", "-")));
+        let cells = [const { String::new() }; 4].into_iter().chain(numbers(weights));
+        table.row(cells, format!("{:<14} {:<8} {name}", "no function", "-"));
     }
-    let widest = |at: usize| rows.iter().map(|(cells, _)| cells[at].len()).max().unwrap_or(0);
-    let mut widths = [10, 17, 9, 9, 0, 0];
-    (0..rows[0].0.len()).for_each(|at| widths[at] = widths[at].max(widest(at)));
-    let of_numbers = widths[4].max(widths[5]);
-    widths[4..].fill(of_numbers);
-    let mut text = headline(diff, style) + "\n\n";
-    for (at, (cells, rest)) in rows.iter().enumerate() {
-        if at == shown(diff, style).len() + 1 {
-            text += &more(diff, style);
-        }
-        cells.iter().zip(widths).for_each(|(cell, width)| text += &format!("{cell:>width$} "));
-        let _ = writeln!(text, " {rest}");
-    }
-    if rows.len() == shown(diff, style).len() + 1 {
-        text += &more(diff, style);
-    }
-    text
-}
-
-/// How many rows are not shown.
-fn more(diff: &Diff, style: &Style) -> String {
-    match diff.rows.len() - shown(diff, style).len() {
-        0 => String::new(),
-        rows => format!("... {rows} more (--top 0 shows all)\n"),
-    }
+    format!("{}\n\n{}", headline(diff, style), table.text())
 }
 
 /// Formats a table for a pull request.
