@@ -15,8 +15,8 @@ pub use choice::{Beside, Choice, Shown};
 pub use diff::{Diff, DiffFormat};
 pub use input::{Input, Limits};
 pub use verbs::{
-    Annotate, Doctor, Export, Flamegraph, Folded, Html, Info, Latency, LockupFormat, Lockups, Probes, Report, Script,
-    TableFormat, Top, Viewer, Waits,
+    Annotate, Doctor, Export, Flamegraph, Folded, Html, Info, Latency, LockupFormat, Lockups, Plain, Probes, Report,
+    Script, TableFormat, Top, Viewer, Waits,
 };
 
 use crate::error::Error;

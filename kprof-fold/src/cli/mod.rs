@@ -28,6 +28,7 @@ pub mod pager;
 mod pass;
 pub mod places;
 pub mod placing;
+mod plain;
 pub mod probe_names;
 pub mod probes;
 pub mod progress;

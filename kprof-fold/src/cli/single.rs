@@ -4,7 +4,7 @@
 //! memory: 8 bytes each for an export in the order of time, 24 bytes for the others. `info` keeps only the first
 //! samples of each CPU.
 
-use super::args::{Annotate, Choice, Export, Info, Input, Script, TableFormat, Viewer};
+use super::args::{Annotate, Choice, Export, Info, Input, Script, Viewer};
 use super::boots;
 use super::compat::{Output, Rest};
 use super::event;
@@ -12,15 +12,14 @@ use super::event_export;
 use super::load::{self, Opened};
 use super::mistakes;
 use super::nearest::did_you_mean;
-use super::out::{put, with_output, write_failed};
-use super::{probe_names, source, users, values};
+use super::out::{with_output, write_failed};
+use super::{plain, source, users, values};
 use crate::account::Account;
 use crate::aliasing::{self, Verdict};
 use crate::error::Error;
 use crate::events::EventFacts;
 use crate::output::{annotate as lines, export, info as facts, script as perf};
 use crate::overview::Overview;
-use crate::read::{self, Source};
 use crate::symbols::name::visible_lines;
 use crate::tally::By;
 use crate::timeline::{Clock, Timeline};
@@ -60,35 +59,19 @@ pub(super) fn style(args: &Script, opened: &Opened) -> Result<perf::Style, Error
 
 /// `info`.
 pub fn info(args: &Info) -> Result<u8, Error> {
-    let output = args.output.as_deref();
-    let format = TableFormat::of(args.format, output)?;
     let tsc_hz = args.ghz.as_deref().map(values::ghz).transpose().map_err(Error::Usage)?;
-    let source = Source { file: &args.file, form: args.form, boot: None, progress: &mut |_| {} };
-    let mut reading = read::read(source, Overview::default())?;
-    probe_names::rename(&args.file, args.syms.as_deref(), &mut reading.profile)?;
-    super::talk::print(&reading.problems);
+    let mut reading = plain::read(&args.plain, args.syms.as_deref(), Overview::default())?;
     let tsc_hz = values::clock(tsc_hz, &reading.profile, super::talk::Talk { quiet: false });
     let account = Account::of(&reading.profile);
     let form = reading.form.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
     let (places, is_part) = reading.consumer.places(&reading.stacks);
     let aliasing = aliasing::check(&places);
     let (profile, overview) = (&reading.profile, &reading.consumer);
+    let text = || facts::text(profile, overview, (&account, &aliasing, is_part), &form, tsc_hz);
     let document = || facts::json::document(profile, overview, (&account, &aliasing), &form, tsc_hz);
-    let text = match format {
-        TableFormat::Text => {
-            let text = facts::text(profile, overview, (&account, &aliasing, is_part), &form, tsc_hz);
-            visible_lines(&text).into_owned()
-        }
-        TableFormat::Json => format!("{:#}\n", document()),
-        TableFormat::Csv => facts::csv::text(&document()).map_err(|error| super::out::not_written(output, error))?,
-    };
-    put(output, true, &[&args.file], |out| {
-        out.write_all(text.as_bytes()).map_err(|error| super::out::not_written(output, error))
-    })?;
-    let kept = (reading.profile.samples(), reading.profile.lost());
-    let code = load::exit_code(args.limits, &reading.problems, &account, kept);
+    let code = plain::write(&args.plain, &reading, text, document)?;
     let in_step = !matches!(aliasing, Verdict::TooFew | Verdict::None);
-    Ok(if code == 0 && args.limits.strict && in_step { load::SKIPPED } else { code })
+    Ok(if code == 0 && args.plain.limits.strict && in_step { load::SKIPPED } else { code })
 }
 
 /// `export`.
@@ -155,7 +138,7 @@ pub(super) fn tables(
     let about = export::parquet::About { machine: &args.machine, build: args.build.as_deref(), event };
     for table in tables {
         let file = format!("{folder}/{table}.parquet");
-        put(Some(&file), args.input.quiet, &args.input.files(), |out| {
+        super::out::put(Some(&file), args.input.quiet, &args.input.files(), |out| {
             let done = export::parquet::write(table, (input, profile, &about), out);
             done.map_err(|error| super::out::not_written(Some(&file), error))
         })?;
