@@ -1,8 +1,8 @@
 //! `--between T1 T2`: converts the user's times to time stamps. Stage: command line.
 //!
 //! In: two times as the user names them, and the profile's marks, which a first pass over the file collects. Out: a
-//! range of TSC values. Times: seconds since time 0, which is that of the first sample or hit, `@` and seconds of the TSC clock as `script` prints
-//! them, `0x` and a TSC, the name of a mark, `start`, `end`.
+//! range of TSC values. Times: seconds since time 0, which is that of the first sample or hit, `@` and seconds of the
+//! TSC clock as `script` prints them, `0x` and a TSC, the name of a mark, `start`, `end`.
 
 use super::args::Input;
 use super::boots;

@@ -1,8 +1,8 @@
 //! `html`: the interactive page. Stage: command line.
 //!
 //! In: a profile, for a comparison an older one too. Out: one HTML file with every sample, or with `--event NAME` with
-//! every recorded hit, which counts with the weight for which it stands, or with `--count` with the number of hits. What
-//! a heap has not freed is shown at the times at which it was allocated. It keeps every sample in memory (24 bytes
+//! every recorded hit, which counts with the weight for which it stands, or with `--count` with the number of hits.
+//! What a heap has not freed is shown at the times at which it was allocated. It keeps every sample in memory (24 bytes
 //! each). User code is read too, so that it can be switched on in the page. The differences of a comparison are those
 //! of `diff`.
 

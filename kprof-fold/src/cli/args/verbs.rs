@@ -197,7 +197,8 @@ pub struct Latency {
     #[arg(value_name = "NAME", help_heading = None::<&str>)]
     pub names: Vec<String>,
     /// Only hits on these CPUs, such as 0-3,7
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = crate::cli::values::cpus, help_heading = None::<&str>)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = crate::cli::values::cpus)]
+    #[arg(help_heading = None::<&str>)]
     pub cpu: Vec<Cpus>,
     /// Recorded requests to disks, by disk and size
     #[arg(long, help_heading = None::<&str>)]
