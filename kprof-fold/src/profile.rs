@@ -206,6 +206,8 @@ pub struct EventStream {
     pub positions: Vec<(u64, u64)>,
     /// Complete batches that were skipped because their positions had already been read.
     pub repeated_batches: u64,
+    /// The times of its first and its last recorded hit.
+    pub tsc: Option<(u64, u64)>,
 }
 
 /// A name with a time.
@@ -370,6 +372,14 @@ impl Boot {
     /// Whether records may have been overwritten, so that fewer samples were delivered than recorded.
     pub fn overwrites(&self) -> bool {
         self.fact(Fact::Mode) == Some("overwrite")
+    }
+
+    /// The times of the first and the last sample or recorded hit of this boot that the file has, of whatever CPU, task
+    /// or point. The first of them is time 0 of every output, so that the same moment has the same time in all of them.
+    pub fn span(&self) -> Option<(u64, u64)> {
+        let samples = self.cpus.values().filter_map(|cpu| cpu.seen.tsc_min().zip(cpu.seen.tsc_max()));
+        let hits = self.event_streams.values().filter_map(|stream| stream.tsc);
+        samples.chain(hits).reduce(|(first, last), (from, to)| (first.min(from), last.max(to)))
     }
 
     /// The TSC of the newest sample, mark or change of a setting of this boot.

@@ -3,12 +3,13 @@
 //! In: samples, which are provisional until their batch ends. Out: all samples that count, in file order or by time.
 //! Each sample takes 24 bytes of memory, so this is used only for outputs that need single samples.
 
+use crate::profile::{Boot, Profile};
 use crate::read::consumer::{Consumer, Sample};
 use crate::read::escape::unescape;
 use crate::select::Select;
 use crate::stacks::StackId;
 use crate::symbols::name::visible;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 /// One sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,24 +56,25 @@ impl Timeline {
     }
 }
 
-/// Converts time stamps to seconds. Each boot has its own TSC; the time of a boot begins where the time of the boot
-/// before it ends.
+/// Converts time stamps to the times that outputs show. Each boot has its own TSC; the time of a boot begins where the
+/// time of the boot before it ends.
 pub struct Clock {
     tsc_hz: f64,
     /// The first TSC of each boot, and the seconds that all boots before it took.
-    zeros: BTreeMap<u32, (u64, f64)>,
+    zeros: Vec<(u64, f64)>,
 }
 
 impl Clock {
-    /// The clock of boots with these first and last time stamps, for a TSC of this frequency.
-    pub fn new(spans: &BTreeMap<u32, (u64, u64)>, tsc_hz: f64) -> Self {
+    /// The clock of a profile, for a TSC of this frequency.
+    pub fn new(profile: &Profile, tsc_hz: f64) -> Self {
         let mut before = 0.0;
-        let zero = |(boot, (first, last)): (&u32, &(u64, u64))| {
-            let zero = (*boot, (*first, before));
+        let zero = |boot: &Boot| {
+            let (first, last) = boot.span().unwrap_or_default();
+            let zero = (first, before);
             before += (last - first) as f64 / tsc_hz;
             zero
         };
-        Self { tsc_hz, zeros: spans.iter().map(zero).collect() }
+        Self { tsc_hz, zeros: profile.boots.iter().map(zero).collect() }
     }
 
     /// How many boots there are.
@@ -80,28 +82,22 @@ impl Clock {
         self.zeros.len()
     }
 
-    /// Nanoseconds since the first time stamp of the first boot.
+    /// The TSC at which the time of a boot begins.
+    pub fn zero(&self, boot: u32) -> u64 {
+        self.zeros.get(boot as usize).map_or(0, |zero| zero.0)
+    }
+
+    /// Nanoseconds since the first sample or hit of the first boot; 0 for what was earlier.
     pub fn nanos(&self, boot: u32, tsc: u64) -> u64 {
-        let (first, before) = self.zeros.get(&boot).copied().unwrap_or_default();
+        let (first, before) = self.zeros.get(boot as usize).copied().unwrap_or_default();
         ((before + tsc.saturating_sub(first) as f64 / self.tsc_hz) * 1e9) as u64
     }
 
-    /// Seconds since the first sample.
-    pub fn seconds(&self, event: &Event) -> f64 {
-        let (first, before) = self.zeros.get(&event.boot).copied().unwrap_or_default();
-        before + event.tsc.saturating_sub(first) as f64 / self.tsc_hz
-    }
-}
-
-impl Timeline {
-    /// The clock of these samples, for a TSC of this frequency.
-    pub fn clock(&self, tsc_hz: f64) -> Clock {
-        let mut spans: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-        for event in &self.events {
-            let span = spans.entry(event.boot).or_insert((event.tsc, event.tsc));
-            *span = (span.0.min(event.tsc), span.1.max(event.tsc));
-        }
-        Clock::new(&spans, tsc_hz)
+    /// What time 0 is, for people.
+    pub fn words(&self) -> String {
+        let zero = self.zero(0);
+        let seconds = zero as f64 / self.tsc_hz;
+        format!("time 0 is that of the first sample or hit of the file: TSC {zero:x}, {seconds:.6} s of its clock")
     }
 }
 

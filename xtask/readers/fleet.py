@@ -5,6 +5,7 @@ In: the engine (duckdb or spark) or `otlp`, the page, the folder with `fleet/` (
 printed). Out: a line for each query: `ok NAME` or `FAILED NAME: WHY`.
 """
 
+import json
 import os
 import re
 import sys
@@ -42,7 +43,9 @@ class Profile:
         self.lost = self.stacks.get(("[lost]",), 0)
         self.tasks = folded(texts / "task")
         self.cpus = [folded(texts / f"cpu-{cpu}") for cpu in range(2)]
-        self.off = folded(texts / "off")
+        # Where all the time of each CPU went, in ticks.
+        of_cpu = [json.loads((texts / f"report-{cpu}.json").read_text())["time"] for cpu in range(2)]
+        self.time = [{row["what"]: row["ticks"] for row in rows} for rows in of_cpu]
         self.seconds = [folded(texts / f"second-{second}") for second in range(4)]
         # What `folded --event` says: by weight and by number.
         has_hits = (texts / "hits").exists()
@@ -126,20 +129,14 @@ def task_times():
     return ordered(found.items())
 
 
-def cpus():
-    interrupts, whole = Counter(), Counter()
+def of_all_time(key, what):
+    """The share of ticks of this kind, by `report`. `key` has a profile and a CPU."""
+    parts, whole = Counter(), Counter()
     for profile in profiles:
-        for cpu, stacks in enumerate(profile.cpus):
-            for stack, count in stacks.items():
-                whole[profile.machine, cpu] += count
-                interrupts[profile.machine, cpu] += count if "[interrupt 33]" in stack else 0
-    return ordered((*key, Fraction(interrupts[key] * 100, whole[key])) for key in whole)
-
-
-def kernel_off(profile):
-    """Interrupts are off in the kernel itself, not in an interrupt and not in the idle task."""
-    counts = [count for stack, count in profile.off.items() if not {"[interrupt 33]", "[lost]"} & set(stack)]
-    return sum(counts)
+        for cpu, ticks in enumerate(profile.time):
+            parts[key(profile, cpu)] += ticks[what]
+            whole[key(profile, cpu)] += sum(ticks.values())
+    return [(*one, Fraction(parts[one] * 100, whole[one])) for one in whole]
 
 
 def seconds():
@@ -180,10 +177,10 @@ expected = {
     3: grown,
     4: tail,
     5: lambda: ordered(percents(lambda one: one.machine, lambda one: one.lost).items()),
-    6: lambda: sorted(percents(lambda one: one.build, kernel_off).items()),
+    6: lambda: sorted(of_all_time(lambda one, cpu: (one.build,), "kernel, interrupts off")),
     7: callers,
     8: task_times,
-    9: cpus,
+    9: lambda: ordered(of_all_time(lambda one, cpu: (one.machine, cpu), "interrupt or exception")),
     10: seconds,
     11: hits_by_function,
     12: mean_of_hits,
@@ -211,7 +208,7 @@ def engine_of(name):
     exec(setup["spark"], {"spark": spark})
     exec(setup["hits_spark"], {"spark": spark})
     # The files are read once, not by each query: hundreds of small ones take most of the time.
-    for view in ["samples", "stacks", "frames"]:
+    for view in ["samples", "ticks", "stacks", "frames"]:
         spark.table(view).coalesce(2).persist().createOrReplaceTempView(view)
     return lambda sql: [tuple(row) for row in spark.sql(sql.strip().rstrip(";")).collect()]
 

@@ -107,25 +107,7 @@ pub fn changes(arguments: &Arguments) -> Result<Vec<Change>> {
         &build::kernel(parts.toolchain, "profiling", flags)?,
         &arguments.output.join("new"),
     )?;
-    let diff = |format: &str| {
-        let mut command = Command::new(&parts.fold);
-        command.args([
-            "diff",
-            "--quiet",
-            "--same-work",
-            "--strict",
-            "--max-loss",
-            "0%",
-            "--top",
-            "0",
-            "--format",
-            format,
-        ]);
-        for side in [&old, &new] {
-            command.arg(side.join("profiling.txt")).arg(side.join("syms.txt"));
-        }
-        run::output(&mut command)
-    };
+    let diff = |format: &str| run::output(&mut comparison(&parts.fold, [&old, &new], format));
     let table = diff("text")?;
     println!("{}", table.lines().take(TABLE_LINES).collect::<Vec<_>>().join("\n"));
     significant(&diff("json")?)
@@ -136,6 +118,17 @@ const HZ: u32 = 50_000;
 const RING_WORDS: &str = "2097152";
 /// Lines of the comparison that are shown.
 const TABLE_LINES: usize = 15;
+
+/// The comparison of the profiles in two folders, each with the symbols of its own kernel. These come from the ELF file:
+/// a list of symbols does not say who called a leaf function.
+fn comparison(fold: &Path, sides: [&PathBuf; 2], format: &str) -> Command {
+    let mut command = Command::new(fold);
+    command.args(["diff", "--quiet", "--same-work", "--strict", "--max-loss", "0%", "--top", "0", "--format", format]);
+    for side in sides {
+        command.arg(side.join("profiling.txt")).arg(side.join("kernel"));
+    }
+    command
+}
 
 /// The functions in a comparison whose self time has changed.
 fn significant(json: &str) -> Result<Vec<Change>> {
@@ -211,6 +204,14 @@ fn unpack(archive: &Path, folder: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_side_is_named_by_the_elf_file_of_its_own_kernel() {
+        let [old, new] = ["old", "new"].map(PathBuf::from);
+        let command = comparison(Path::new("kprof-fold"), [&old, &new], "json");
+        let files: Vec<_> = command.get_args().skip_while(|word| *word != "json").skip(1).collect();
+        assert_eq!(files, ["old/profiling.txt", "old/kernel", "new/profiling.txt", "new/kernel"]);
+    }
 
     #[test]
     fn only_self_times_that_changed_by_more_than_chance_count() {

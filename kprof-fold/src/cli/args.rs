@@ -15,8 +15,8 @@ pub use choice::{Beside, Choice, Shown};
 pub use diff::{Diff, DiffFormat};
 pub use input::{Input, Limits};
 pub use verbs::{
-    Annotate, Doctor, Export, Flamegraph, Folded, Html, Info, Latency, LockupFormat, Lockups, Probes, Report, Script,
-    TableFormat, Top, Viewer, Waits,
+    Annotate, Doctor, Export, Flamegraph, Folded, Html, Info, Latency, LockupFormat, Lockups, Plain, Probes, Report,
+    Script, TableFormat, Top, Viewer, Waits,
 };
 
 use crate::error::Error;
@@ -123,7 +123,7 @@ pub enum Command {
     #[command(after_help = examples::DIFF)]
     Diff(Diff),
     /// A function's source lines and instructions with their share (needs an ELF file)
-    #[command(after_help = examples::ANNOTATE)]
+    #[command(after_help = examples::ANNOTATE, mut_arg("rest", |rest| rest.index(4)))]
     Annotate(Annotate),
     /// A growing file, or a stream on standard input, as a live table
     #[command(after_help = examples::TOP)]

@@ -1,8 +1,8 @@
 //! `--between T1 T2`: converts the user's times to time stamps. Stage: command line.
 //!
 //! In: two times as the user names them, and the profile's marks, which a first pass over the file collects. Out: a
-//! range of TSC values. Times: seconds since the first sample, `@` and seconds of the TSC clock as `script` prints
-//! them, `0x` and a TSC, the name of a mark, `start`, `end`.
+//! range of TSC values. Times: seconds since time 0, which is that of the first sample or hit, `@` and seconds of the
+//! TSC clock as `script` prints them, `0x` and a TSC, the name of a mark, `start`, `end`.
 
 use super::args::Input;
 use super::boots;
@@ -40,7 +40,7 @@ pub fn resolve(input: &Input, from: &str, to: &str, tsc_hz: Option<f64>) -> Resu
 
 fn time(profile: &Profile, text: &str, tsc_hz: Option<f64>) -> Result<u64, Error> {
     let boot = &profile.boots[0];
-    let first = boot.cpus.values().filter_map(|cpu| cpu.seen.tsc_min()).min().unwrap_or(0);
+    let first = boot.span().map_or(0, |span| span.0);
     let hz = || {
         let hz = boot.tsc_hz().map(|hz| hz as f64).or(tsc_hz);
         hz.ok_or_else(|| Error::Usage("--between: seconds need a clock; the header has none, so give GHZ".to_owned()))

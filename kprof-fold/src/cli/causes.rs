@@ -36,11 +36,11 @@ struct Truncated {
 }
 
 /// Adds the causes that stacks show.
-pub fn stacks(opened: &Opened<Tally>, found: &mut Vec<String>) {
+pub fn stacks(opened: &Opened, tally: &Tally, found: &mut Vec<String>) {
     let mut seen = Truncated::default();
     let mut words = Vec::new();
     let text = text_of(&opened.profile.boots);
-    for count in opened.consumer.counts() {
+    for count in tally.counts() {
         opened.stacks.words(count.stack, &mut words);
         if words.first().is_some_and(|first| first >> 63 == 1) {
             seen.add(&words, count.samples, text);

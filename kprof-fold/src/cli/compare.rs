@@ -4,7 +4,7 @@
 
 use super::args::{self, DiffFormat, ImageFile, Input};
 use super::out;
-use super::{event, load, mistakes, nearest, talk};
+use super::{load, mistakes, nearest, talk};
 use crate::account::Account;
 use crate::diff::claim::{Claim, Tested};
 use crate::diff::significance::Interval;
@@ -225,23 +225,17 @@ fn side(args: &args::Diff, files: &Files, images: &[ImageFile]) -> Result<Side, 
         let code = match &files.syms {
             Some(syms) => {
                 let (input, choice) = (input(args, file, syms, images.clone()), args.choice.for_table());
-                let loaded = match &choice.event {
-                    None => {
-                        let (loaded, run) = load::load_run(&input, &choice, args.subtrees)?;
-                        side.counted.push(run);
-                        loaded
+                let (loaded, run) = load::load_run(&input, &choice, args.subtrees)?;
+                match run {
+                    load::Run::Samples(run) => side.counted.push(run),
+                    load::Run::Weights(run) => side.weighed.push(run),
+                }
+                if let Some(event) = &loaded.event {
+                    let unit = side.unit.get_or_insert_with(|| event.unit.clone());
+                    if *unit != event.unit {
+                        return Err(other_unit(&event.name, Some(unit), Some(&event.unit)));
                     }
-                    Some(name) => {
-                        let (loaded, run) = event::load_run(&input, &choice, name, args.subtrees)?;
-                        let unit = loaded.event.as_ref().map(|event| event.unit.clone());
-                        if side.unit.is_some() && side.unit != unit {
-                            return Err(other_unit(name, side.unit.as_deref(), unit.as_deref()));
-                        }
-                        side.unit = unit;
-                        side.weighed.push(run);
-                        loaded
-                    }
-                };
+                }
                 let code = loaded.exit_code(args.limits);
                 side.rates.extend(loaded.profile.rate.map_or_else(|| loaded.profile.rates(None), |rate| [rate].into()));
                 side.clocks.extend(loaded.profile.boots.iter().map(clock));

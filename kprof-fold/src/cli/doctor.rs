@@ -40,9 +40,9 @@ pub fn run(args: &Doctor) -> Result<u8, Error> {
     let forced = Input { force: true, quiet: true, ..input.clone() };
     let opened = load::open(&forced, choice, Output::Other, |select| Tally::new(select.clone(), By::None));
     let (found, limited) = match opened {
-        Ok(opened) => {
-            let samples = opened.consumer.counts().iter().map(|count| count.samples as usize).sum();
-            (findings(&opened), opened.exit_code(input.limits(), samples))
+        Ok((opened, tally)) => {
+            let samples = tally.counts().iter().map(|count| count.samples as usize).sum();
+            (findings(&opened, &tally), opened.exit_code(input.limits(), samples))
         }
         // An unusable profile is a finding here, not an error. The kernel image is checked nevertheless.
         Err(Error::Unusable { file, why }) => {
@@ -88,7 +88,7 @@ fn has_no_lines(file: &str) -> bool {
     is_text && text.ends_with(b"\n") && !text.split(|byte| *byte == b'\n').any(is_ours)
 }
 
-fn findings(opened: &Opened<Tally>) -> Vec<String> {
+fn findings(opened: &Opened, tally: &Tally) -> Vec<String> {
     let mut found = Vec::new();
     for boot in &opened.profile.boots {
         if let Some(why) = causes::anchor_outside_text(boot) {
@@ -104,7 +104,7 @@ fn findings(opened: &Opened<Tally>) -> Vec<String> {
             format!("{sentence}; `kprof-fold lockups` has the stacks of all CPUs")
         }));
     }
-    causes::stacks(opened, &mut found);
+    causes::stacks(opened, tally, &mut found);
     if let Some(why) =
         opened.doubt.as_ref().filter(|_| !found.iter().any(|line| line.contains("outside of the kernel")))
     {
@@ -119,7 +119,7 @@ fn findings(opened: &Opened<Tally>) -> Vec<String> {
         }
     }
     frame_pointers(&opened.symbols, &mut found);
-    unknown(opened, &mut found);
+    unknown(opened, tally, &mut found);
     losses(opened, &mut found);
     if opened.problems.skipped() > 0 {
         found.push(format!(
@@ -195,9 +195,9 @@ fn frame_pointers(symbols: &Symbols, found: &mut Vec<String>) {
     }
 }
 
-fn unknown(opened: &Opened<Tally>, found: &mut Vec<String>) {
-    let Opened { symbols, stacks, select, consumer, .. } = opened;
-    let folded = Folder { symbols, stacks, select, by: By::None, groups: &[] }.fold(&consumer.counts());
+fn unknown(opened: &Opened, tally: &Tally, found: &mut Vec<String>) {
+    let Opened { symbols, stacks, select, .. } = opened;
+    let folded = Folder { symbols, stacks, select, by: By::None, groups: &[] }.fold(&tally.counts());
     let all = folded.samples();
     let is_unknown = |frames: &[u32]| frames.last().is_some_and(|frame| folded.frames.name(*frame) == UNKNOWN);
     let unknown: u64 =
@@ -211,7 +211,7 @@ fn unknown(opened: &Opened<Tally>, found: &mut Vec<String>) {
     }
 }
 
-fn losses(opened: &Opened<Tally>, found: &mut Vec<String>) {
+fn losses(opened: &Opened, found: &mut Vec<String>) {
     let (missing, (samples, lost)) = (opened.profile.missing(), opened.profile.kept_and_lost());
     let lost = lost.saturating_sub(missing);
     if missing > 0 {

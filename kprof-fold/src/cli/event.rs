@@ -1,110 +1,26 @@
 //! `--event NAME`: the recorded hits of a point instead of samples. Stage: command line.
 //!
-//! In: a profile with events, the name of a point. Out: its stacks by weight or by hits, scaled to the exact totals;
-//! what was lost and what was only counted, as frames of their own. A choice that needs what events do not have is
-//! refused.
+//! In: a profile with events, the name of a point. Out: its sums and what they say in words; for `script` each hit. A
+//! choice that needs what events do not have is refused.
 
-use super::args::{Annotate, Choice, Input, Script};
-use super::compat::{Output, Rest};
-use super::heap;
-use super::load::{self, Loaded, Opened};
+use super::args::{Choice, Script};
+use super::compat::Output;
+use super::load::open;
 use super::nearest::did_you_mean;
 use super::out::{with_output, write_failed};
 use super::probe_names;
 use super::single;
 use super::talk::Talk;
-use super::users;
-use crate::diff::weights::Run;
 use crate::error::Error;
-use crate::events::{EventFacts, EventTally};
-use crate::fold::Folder;
-use crate::output::folded::{LOST, LOST_ANYWHERE, NOT_RECORDED};
-use crate::output::script::Style;
 use crate::output::script_events::EventLog;
 use crate::points::Point;
 use crate::profile::Profile;
 use crate::select::{Cpus, Select, admits_known, in_words};
 use crate::symbols::name::visible;
-use crate::tally::{By, Count};
 use kprof_format::memory;
 use kprof_format::point::PointCounter;
 use kprof_format::probe::POINT_PREFIX;
 use std::collections::BTreeMap;
-
-/// Reads, selects, symbolizes and folds the events of the point `name`.
-///
-/// # Errors
-/// If the input or the arguments are unusable, or the profile has no such events.
-pub fn load(input: &Input, choice: &Choice, name: &str) -> Result<Loaded, Error> {
-    load_for(input, choice, name, None).map(|(loaded, _)| loaded)
-}
-
-/// As `load`, with how exactly the weights are known. With `subtrees` also those of the paths from the root.
-///
-/// # Errors
-/// As `load`.
-pub fn load_run(input: &Input, choice: &Choice, name: &str, subtrees: bool) -> Result<(Loaded, Run), Error> {
-    let (loaded, mut run) = load_for(input, choice, name, Some(subtrees))?;
-    run.lost = loaded.lost;
-    run.only_counted = loaded.event.as_ref().map_or(0, |event| event.only_counted);
-    Ok((loaded, run))
-}
-
-fn load_for(input: &Input, choice: &Choice, name: &str, subtrees: Option<bool>) -> Result<(Loaded, Run), Error> {
-    refuse(choice)?;
-    let rest = Rest::read(&input.rest).map_err(Error::Usage)?;
-    if name == memory::LIVE {
-        return heap::load(input, choice, subtrees);
-    }
-    if choice.by == By::Age {
-        return Err(Error::Usage("--by age works with --event heap.live".to_owned()));
-    }
-    if choice.by == By::Line {
-        return Err(Error::Usage("--by line works with samples; --lines shows lines of events".to_owned()));
-    }
-    if users::are_given(input, &rest) {
-        return Err(Error::Usage("user symbols by task do not work with --event yet".to_owned()));
-    }
-    let name = &probe_names::in_file(input, name)?;
-    let opened =
-        load::open_any(input, choice, Output::Other, |select| EventTally::new(select.clone(), name, choice.by))?;
-    let Opened { consumer: tally, profile, stacks, symbols, names, select, account, problems, .. } = opened;
-    let name = names.shown(name);
-    let (point, account_in_words) = asked(&profile, &input.file, name, &select)?;
-    let scaled = tally.scaled(&point, choice.count);
-    let reasons: Vec<String> = tally.groups().iter().map(|number| reason(&point, number)).collect();
-    let groups = if choice.by == By::Reason { &reasons } else { tally.groups() };
-    let folder = Folder { symbols: &symbols, stacks: &stacks, select: &select, by: choice.by, groups };
-    let folded = folder.fold(&scaled.counts);
-    let parts = || tally.parts(&point, choice.count);
-    let run = subtrees.map_or_else(Run::default, |subtrees| Run::of(&folded, &parts(), &folder, subtrees));
-    let lost_is_attributable = select.tasks.is_empty();
-    let event = EventFacts {
-        unit: if choice.count { "hits".to_owned() } else { visible(&point.unit).into_owned() },
-        name: visible(name).into_owned(),
-        only_counted: if lost_is_attributable { scaled.only_counted } else { 0 },
-        account: account_in_words,
-        sums: Some(point),
-    };
-    if !input.shows_account {
-        Talk { quiet: input.quiet }.say(&event.account);
-    }
-    let lost_name = if lost_is_attributable { LOST } else { LOST_ANYWHERE };
-    let width = |width| if choice.shows_lost() { width } else { 0 };
-    let beside = vec![(lost_name, width(scaled.lost)), (NOT_RECORDED, width(event.only_counted))];
-    let loaded = Loaded {
-        beside,
-        folded,
-        symbols,
-        profile,
-        account,
-        problems,
-        lost: scaled.lost,
-        lost_is_attributable,
-        event: Some(event),
-    };
-    Ok((loaded, run))
-}
 
 /// `script --event NAME`. Each event by itself needs no account, so every choice of events is possible.
 pub fn script(args: &Script, name: &str) -> Result<u8, Error> {
@@ -112,61 +28,16 @@ pub fn script(args: &Script, name: &str) -> Result<u8, Error> {
     let input = &args.input;
     single::refuse_users(input)?;
     let name = &probe_names::in_file(input, name)?;
-    let mut opened = load::open_any(input, &args.choice, Output::Script, |select| EventLog::new(select.clone(), name))?;
+    let (opened, mut log) = open(input, &args.choice, Output::Script, |select| EventLog::new(select.clone(), name))?;
     let (point, account) = asked(&opened.profile, &input.file, opened.names.shown(name), &opened.select)?;
-    opened.consumer.show_as(opened.names.shown(name));
-    let asked = opened.style;
-    let style = Style {
-        tsc_hz: single::clock(&opened, input)?,
-        user: opened.select.user,
-        offsets: args.offsets || asked.offsets,
-        expand_offsets: args.expand_offsets || asked.expand_offsets,
-        stop_at_unknown: args.stop_at_unknown || asked.stop_at_unknown,
-    };
+    log.show_as(opened.names.shown(name));
+    let style = single::style(args, &opened)?;
     Talk { quiet: input.quiet }.say(account);
     with_output(input, |out| {
-        let done = opened.consumer.write(&point.unit, (&opened.stacks, &opened.symbols), style, out);
+        let done = log.write(&point.unit, (&opened.stacks, &opened.symbols), style, out);
         done.map_err(|error| write_failed(input, error))
     })?;
-    Ok(opened.exit_code(input.limits(), opened.consumer.len()))
-}
-
-/// `annotate --event NAME`: where a function calls the point, or calls what leads to it.
-pub fn annotate(args: &Annotate, name: &str) -> Result<u8, Error> {
-    let (input, choice) = (&args.input, &args.choice);
-    refuse(choice)?;
-    if name == memory::LIVE {
-        return heap::annotate(args);
-    }
-    let name = &probe_names::in_file(input, name)?;
-    let opened = load::open_any(input, &choice.for_table(), Output::Other, |select| {
-        EventTally::new(select.clone(), name, By::None)
-    })?;
-    let (point, account) = asked(&opened.profile, &input.file, opened.names.shown(name), &opened.select)?;
-    Talk { quiet: input.quiet }.say(account);
-    let scaled = opened.consumer.scaled(&point, choice.count);
-    let unit = if choice.count { "hits".to_owned() } else { visible(&point.unit).into_owned() };
-    let (lost, only_counted) = (scaled.lost, scaled.only_counted);
-    let note = match (lost, only_counted) {
-        (0, 0) => String::new(),
-        _ => format!("{lost} {unit} lost and {only_counted} {unit} not recorded may be in any function"),
-    };
-    annotated(args, &opened, (&scaled.counts, lost), (&unit, &note))
-}
-
-/// Writes the lines of the function that was asked for, from these counts.
-pub(super) fn annotated<C>(
-    args: &Annotate,
-    opened: &Opened<C>,
-    (counted, lost): (&[Count], u64),
-    (unit, note): (&str, &str),
-) -> Result<u8, Error> {
-    let mut counts = BTreeMap::new();
-    let admitted = counted.iter().filter(|one| opened.select.admits_traits(opened.stacks.traits(one.stack)));
-    admitted.for_each(|one| *counts.entry(one.stack).or_default() += one.samples);
-    let hits = counts.values().fold(0, |sum: u64, one| sum.saturating_add(*one));
-    single::annotated(args, opened, counts, Some((unit, note)))?;
-    Ok(load::exit_code(args.input.limits(), &opened.problems, &opened.account, (hits, lost)))
+    Ok(opened.exit_code(input.limits(), log.len()))
 }
 
 /// Refuses what single events do not have. `does` is what is done with them.
@@ -268,7 +139,7 @@ pub fn on_cpus(name: &str, cpus: &[Cpus]) -> String {
 }
 
 /// What the first argument of an event means, as the name of a frame.
-fn reason(point: &Point, number: &str) -> String {
+pub fn reason(point: &Point, number: &str) -> String {
     let word = number.parse().ok().and_then(|number: usize| point.values.get(number));
     match (word, number) {
         (Some(word), _) => format!("[{}]", visible(word)),

@@ -8,7 +8,7 @@ use super::args::{Export, Viewer};
 use super::compat::Output;
 use super::event::{self, asked, point, refuse_cpus};
 use super::heap::{account_of_live, frees};
-use super::load::{self, Opened};
+use super::load::{Opened, open};
 use super::out::{with_output, write_failed};
 use super::probe_names;
 use super::single::{self, about_pprof};
@@ -46,9 +46,9 @@ pub fn run(args: &Export, name: &str) -> Result<u8, Error> {
     }
     if is_heap {
         refuse_cpus(choice, "the export of a heap, which has what was not freed")?;
-        let opened = load::open_any(input, choice, Output::Other, |select| HeapTally::new(select.clone(), By::None))?;
+        let (opened, tally) = open(input, choice, Output::Other, |select| HeapTally::new(select.clone(), By::None))?;
+        let tally = &tally;
         let allocs = point(&opened.profile, &input.file, ALLOC)?;
-        let tally = &opened.consumer;
         Talk { quiet: input.quiet }.say(account_of_live(tally, &allocs, &frees(&opened.profile)));
         let row = |(stack, (all, live)): (_, (crate::heap::Estimate, crate::heap::Estimate))| {
             let values = [all.allocations, all.bytes, live.allocations, live.bytes];
@@ -72,12 +72,11 @@ pub fn run(args: &Export, name: &str) -> Result<u8, Error> {
         return written(args, &opened, &values);
     }
     let name = &probe_names::in_file(input, name)?;
-    let opened =
-        load::open_any(input, choice, Output::Other, |select| EventTally::new(select.clone(), name, By::None))?;
+    let (opened, tally) = open(input, choice, Output::Other, |select| EventTally::new(select.clone(), name, By::None))?;
     let name = opened.names.shown(name);
     let (point, account) = asked(&opened.profile, &input.file, name, &opened.select)?;
     Talk { quiet: input.quiet }.say(account);
-    let [hits, weights] = [true, false].map(|of_hits| opened.consumer.scaled(&point, of_hits));
+    let [hits, weights] = [true, false].map(|of_hits| tally.scaled(&point, of_hits));
     let mut rows = BTreeMap::<_, [u64; 2]>::new();
     for (index, counts) in [&hits.counts, &weights.counts].into_iter().enumerate() {
         counts.iter().for_each(|count| rows.entry(count.stack).or_default()[index] += count.samples);
@@ -102,11 +101,11 @@ fn over_time(args: &Export, name: &str) -> Result<u8, Error> {
         return live_over_time(args);
     }
     let name = &probe_names::in_file(input, name)?;
-    let opened = load::open_any(input, &args.choice, Output::Other, |select| HitLog::new(select.clone(), name))?;
+    let (opened, log) = open(input, &args.choice, Output::Other, |select| HitLog::new(select.clone(), name))?;
     let name = opened.names.shown(name);
     let (point, account) = asked(&opened.profile, &input.file, name, &opened.select)?;
     Talk { quiet: input.quiet }.say(account);
-    let of = |of_hits| opened.consumer.hits(name, &point, &opened.select, of_hits);
+    let of = |of_hits| log.hits(name, &point, &opened.select, of_hits);
     let hits = of(false);
     #[cfg(feature = "parquet")]
     if args.to == Viewer::Parquet {
@@ -122,7 +121,7 @@ fn over_time(args: &Export, name: &str) -> Result<u8, Error> {
 
 /// For engines: each hit by its weight and by number.
 #[cfg(feature = "parquet")]
-fn tables<C>(args: &Export, opened: &Opened<C>, (weights, counts): (&Hits, &Hits)) -> Result<u8, Error> {
+fn tables(args: &Export, opened: &Opened, (weights, counts): (&Hits, &Hits)) -> Result<u8, Error> {
     with_input(args, opened, (weights, &[]), |shown| {
         let event = Some(export::parquet::hits::OfPoint { weights, counts });
         single::tables(args, (shown, &opened.profile), event)
@@ -133,8 +132,8 @@ fn tables<C>(args: &Export, opened: &Opened<C>, (weights, counts): (&Hits, &Hits
 fn live_over_time(args: &Export) -> Result<u8, Error> {
     let (input, choice) = (&args.input, &args.choice);
     refuse_cpus(choice, "--event heap.live")?;
-    let opened = load::open_any(input, choice, Output::Other, |select| HeapTally::new(select.clone(), By::None))?;
-    let (allocs, tally) = (point(&opened.profile, &input.file, ALLOC)?, &opened.consumer);
+    let (opened, tally) = open(input, choice, Output::Other, |select| HeapTally::new(select.clone(), By::None))?;
+    let (allocs, tally) = (point(&opened.profile, &input.file, ALLOC)?, &tally);
     Talk { quiet: input.quiet }.say(account_of_live(tally, &allocs, &frees(&opened.profile)));
     #[cfg(feature = "parquet")]
     if args.to == Viewer::Parquet {
@@ -148,9 +147,9 @@ fn live_over_time(args: &Export) -> Result<u8, Error> {
     })
 }
 
-fn drawn<C>(
+fn drawn(
     args: &Export,
-    opened: &Opened<C>,
+    opened: &Opened,
     hits: (&Hits, &[StackId]),
     write: impl FnOnce(&export::Input<'_>, &mut dyn Write) -> io::Result<()>,
 ) -> Result<u8, Error> {
@@ -160,9 +159,9 @@ fn drawn<C>(
 }
 
 /// Calls `write` with what the exporters need of these hits, and of other stacks.
-fn with_input<C>(
+fn with_input(
     args: &Export,
-    opened: &Opened<C>,
+    opened: &Opened,
     hits: (&Hits, &[StackId]),
     write: impl FnOnce(&export::Input<'_>) -> Result<(), Error>,
 ) -> Result<u8, Error> {
@@ -185,7 +184,7 @@ fn unit_of(unit: &str) -> &'static str {
     }
 }
 
-fn written<C>(args: &Export, opened: &Opened<C>, values: &Values<'_>) -> Result<u8, Error> {
+fn written(args: &Export, opened: &Opened, values: &Values<'_>) -> Result<u8, Error> {
     let names = (&opened.stacks, &opened.symbols, &opened.select);
     with_output(&args.input, |out| {
         let done = match args.to {

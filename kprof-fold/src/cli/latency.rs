@@ -5,24 +5,19 @@
 //! mistyped name is not taken for a point without hits. With `--by-size`: the recorded requests to disks, by disk and
 //! size.
 
-use super::args::{Latency, TableFormat};
+use super::args::Latency;
 use super::event::{account_of, on_cpus};
-use super::load;
 use super::nearest::did_you_mean;
-use super::out::{not_written, put};
-use super::probe_names;
-use crate::account::Account;
+use super::plain;
 use crate::error::Error;
-use crate::output::{info, latency, requests};
+use crate::output::{latency, requests};
 use crate::overview::Overview;
 use crate::points::Point;
+use crate::read::Reading;
 use crate::read::consumer::Consumer;
-use crate::read::{self, Reading, Source};
 use crate::requests::Requests;
 use crate::select::admits_known;
-use crate::symbols::name::visible_lines;
 use kprof_format::point::Points;
-use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// `latency`.
@@ -30,37 +25,34 @@ use std::collections::BTreeMap;
 /// # Errors
 /// If the file cannot be read, has no points, or none of a name that was asked for.
 pub fn run(args: &Latency) -> Result<u8, Error> {
-    let format = TableFormat::of(args.format, args.output.as_deref())?;
     if args.by_size {
-        return by_size(args, format);
+        return by_size(args);
     }
     let (reading, points) = read_points(args, Overview::default())?;
-    finish(args, format, &reading, || latency::text(&points), || latency::document(&points))
+    plain::write(&args.plain, &reading, || latency::text(&points), || latency::document(&points))
 }
 
 /// `latency --by-size`.
-fn by_size(args: &Latency, format: TableFormat) -> Result<u8, Error> {
+fn by_size(args: &Latency) -> Result<u8, Error> {
     let (mut reading, points) = read_points(args, Requests::of_cpus(&args.cpu))?;
     let requests = std::mem::take(&mut reading.consumer);
     if let Some(point) = requests.chosen_by_weight.as_ref().filter(|point| points.contains_key(*point)) {
         let why = format!("the requests of {point} were chosen by weight, so long ones are too many among them");
-        return Err(Error::unusable(&args.file, why));
+        return Err(Error::unusable(&args.plain.file, why));
     }
     let groups = requests.groups(|point| points.contains_key(point));
     if groups.is_empty() {
         let how = "record them, with the ctl command `event block.* record`";
-        return Err(Error::unusable(&args.file, format!("has no recorded requests to disks: {how}")));
+        return Err(Error::unusable(&args.plain.file, format!("has no recorded requests to disks: {how}")));
     }
     let words = |point: &Point, name: &str| account_of(&on_cpus(name, &args.cpu), point);
     let account = |name: &str| points.get(name).map_or_else(String::new, |point| words(point, name));
-    finish(args, format, &reading, || requests::text(&groups, account), || requests::document(&groups))
+    plain::write(&args.plain, &reading, || requests::text(&groups, account), || requests::document(&groups))
 }
 
 /// Reads the profile, and returns the points that were asked for too.
 fn read_points<C: Consumer>(args: &Latency, consumer: C) -> Result<(Reading<C>, BTreeMap<String, Point>), Error> {
-    let mut reading = read::read(Source { file: &args.file, form: None, boot: None, progress: &mut |_| {} }, consumer)?;
-    probe_names::rename(&args.file, args.syms.as_deref(), &mut reading.profile)?;
-    super::talk::print(&reading.problems);
+    let reading = plain::read(&args.plain, args.syms.as_deref(), consumer)?;
     let mut all = BTreeMap::<String, Point>::new();
     for (name, point) in reading.profile.boots.iter().flat_map(|boot| &boot.points) {
         all.entry(name.clone()).or_default().add(point);
@@ -72,32 +64,13 @@ fn read_points<C: Consumer>(args: &Latency, consumer: C) -> Result<(Reading<C>, 
     Ok((reading, points))
 }
 
-/// Writes the text or the document, and returns the exit code.
-fn finish<C>(
-    args: &Latency,
-    format: TableFormat,
-    reading: &Reading<C>,
-    text: impl FnOnce() -> String,
-    document: impl FnOnce() -> Value,
-) -> Result<u8, Error> {
-    let output = args.output.as_deref();
-    let text = match format {
-        TableFormat::Text => visible_lines(&text()).into_owned(),
-        TableFormat::Json => format!("{:#}\n", document()),
-        TableFormat::Csv => info::csv::text(&document()).map_err(|error| not_written(output, error))?,
-    };
-    put(output, true, &[&args.file], |out| out.write_all(text.as_bytes()).map_err(|error| not_written(output, error)))?;
-    let kept = (reading.profile.samples(), reading.profile.lost());
-    Ok(load::exit_code(args.limits, &reading.problems, &Account::of(&reading.profile), kept))
-}
-
 /// The points that were asked for; all of them if no name was given.
 fn chosen(all: &BTreeMap<String, Point>, args: &Latency) -> Result<BTreeMap<String, Point>, Error> {
     let usage = |text: String| Err(Error::Usage(text));
     if all.is_empty() {
         return usage(format!(
             "{} has no counts of points: enable them before the work, with the ctl command `event NAME count`",
-            args.file
+            args.plain.file
         ));
     }
     let mut chosen = BTreeMap::new();
@@ -109,7 +82,7 @@ fn chosen(all: &BTreeMap<String, Point>, args: &Latency) -> Result<BTreeMap<Stri
         chosen.extend(named.map(|(name, point)| (name.clone(), point.clone())));
         if !all.keys().any(|name| points.contains(name)) {
             let hint = did_you_mean(text, all.keys().map(String::as_str));
-            return usage(format!("{} has no counts of the point {text}{hint}", args.file));
+            return usage(format!("{} has no counts of the point {text}{hint}", args.plain.file));
         }
     }
     Ok(if args.names.is_empty() { all.clone() } else { chosen })

@@ -3,12 +3,11 @@
 //! In: [`Input`]. Out: [`Loaded`]. What was skipped, whether the account balances, and what was lost are printed on
 //! standard error before the result is returned.
 
-use super::args::{Beside, Choice, Input, Limits, Shown};
+use super::args::{Choice, Input, Limits, Shown};
 use super::between;
 use super::boots;
 use super::clocks;
 use super::compat::{Output, Rest, ScriptStyle};
-use super::event;
 use super::images;
 use super::matched;
 use super::mistakes;
@@ -16,25 +15,25 @@ use super::pass::{self, Read};
 use super::places;
 use super::placing;
 use super::probe_names::Names;
+use super::source::{self, Counted};
 use super::talk::Talk;
 use super::users;
 use super::values;
 use crate::account::Account;
-use crate::diff::Run;
-use crate::diff::blocks::InBlocks;
+use crate::diff::{self, weights};
 use crate::error::Error;
 use crate::events::EventFacts;
 use crate::fold::{Folded, Folder};
 use crate::output::folded;
 use crate::output::page::facts::name_of;
 use crate::problems::Problems;
-use crate::profile::{Profile, Unsampled};
+use crate::profile::Profile;
 use crate::read::consumer::Consumer;
 use crate::select::Select;
 use crate::spent;
 use crate::stacks::Stacks;
 use crate::symbols::{Symbols, callers, stub};
-use crate::tally::{By, Tally};
+use crate::tally::By;
 
 /// Exit code: something in the input was skipped.
 pub const SKIPPED: u8 = 1;
@@ -67,9 +66,7 @@ pub struct Loaded {
 }
 
 /// A profile that was read, with its symbols, before folding.
-pub struct Opened<C> {
-    /// The consumer that has received the samples.
-    pub consumer: C,
+pub struct Opened {
     /// Header and counters.
     pub profile: Profile,
     /// The distinct stacks.
@@ -92,7 +89,8 @@ pub struct Opened<C> {
     pub style: ScriptStyle,
 }
 
-/// Reads a profile and its symbols, and prints the messages about them on standard error.
+/// Reads a profile and its symbols, and prints the messages about them on standard error. Returns the consumer that has
+/// received the samples, too.
 ///
 /// # Errors
 /// If the input or the arguments are unusable.
@@ -101,21 +99,7 @@ pub fn open<C: Consumer>(
     choice: &Choice,
     output: Output,
     consumer: impl Fn(&Select) -> C,
-) -> Result<Opened<C>, Error> {
-    refuse_event(choice)?;
-    open_any(input, choice, output, consumer)
-}
-
-/// As [`open`], for an output that can show events too.
-///
-/// # Errors
-/// As [`open`].
-pub fn open_any<C: Consumer>(
-    input: &Input,
-    choice: &Choice,
-    output: Output,
-    consumer: impl Fn(&Select) -> C,
-) -> Result<Opened<C>, Error> {
+) -> Result<(Opened, C), Error> {
     let talk = Talk { quiet: input.quiet };
     let rest = Rest::for_output(input, output)?;
     if input.file == "-" && input.syms == "-" {
@@ -185,8 +169,7 @@ pub fn open_any<C: Consumer>(
         talk.say(&account);
     }
     let tsc_hz = values::clock(rest.tsc_hz, &reading.profile, talk);
-    Ok(Opened {
-        consumer: reading.consumer,
+    let opened = Opened {
         doubt,
         profile: reading.profile,
         stacks: reading.stacks,
@@ -197,92 +180,75 @@ pub fn open_any<C: Consumer>(
         problems,
         tsc_hz,
         style: rest.style,
-    })
+    };
+    Ok((opened, reading.consumer))
 }
 
-/// Refuses events, for an output that only has a meaning for samples.
-fn refuse_event(choice: &Choice) -> Result<(), Error> {
-    let todo = "--event does not work here: this output shows samples, and not the hits of a point";
-    if choice.event.is_some() { Err(Error::Usage(todo.to_owned())) } else { Ok(()) }
-}
-
-/// As [`load`], for an output that can show events too.
-///
-/// # Errors
-/// As [`load`].
-pub fn load_any(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
-    choice.event.as_ref().map_or_else(|| load(input, choice), |name| event::load(input, choice, name))
+/// A run for a comparison.
+pub enum Run {
+    /// Of samples.
+    Samples(diff::Run),
+    /// Of the weights of events.
+    Weights(weights::Run),
 }
 
 /// Reads, selects, symbolizes and folds.
 ///
 /// # Errors
-/// If the input or the arguments are unusable.
+/// If the input or the arguments are unusable, or the profile has no such events.
 pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
-    load_as(input, choice, |tally| tally, |_: &Tally, _| (), false).map(|(loaded, ())| loaded)
+    let (opened, counted) = source::count(input, choice, false)?;
+    let folder = folder(&opened, &counted, choice);
+    let folded = folder.fold(&counted.counts);
+    matched::functions(&folded, &opened.symbols, &opened.select, false, Talk { quiet: input.quiet })?;
+    if folded.stacks.is_empty() {
+        matched::tasks(input, &opened.select)?;
+    }
+    Ok(loaded((input, choice), opened, counted, folded))
 }
 
-/// As [`load`], with the run for a comparison.
+/// As [`load`], for one side of a comparison; with `subtrees` also the paths from the root.
 ///
 /// # Errors
 /// As [`load`].
 pub fn load_run(input: &Input, choice: &Choice, subtrees: bool) -> Result<(Loaded, Run), Error> {
-    let blocks = |all: &InBlocks, folder: &Folder<'_>| match (folder.by, folder.symbols.users.is_empty()) {
-        (By::None | By::Entry, true) => all.blocks.counts(folder, subtrees),
-        // The name of a frame depends on more than the stack.
-        _ => Vec::new(),
+    let (opened, counted) = source::count(input, choice, true)?;
+    let folder = folder(&opened, &counted, choice);
+    let folded = folder.fold(&counted.counts);
+    matched::functions(&folded, &opened.symbols, &opened.select, true, Talk { quiet: input.quiet })?;
+    let run = match &counted.event {
+        Some(event) => {
+            let mut run = weights::Run::of(&folded, &counted.parts, &folder, subtrees);
+            (run.lost, run.only_counted, run.is_doubtful) = (counted.lost, event.only_counted, counted.is_doubtful);
+            Run::Weights(run)
+        }
+        None => {
+            let blocks = match (folder.by, opened.symbols.users.is_empty()) {
+                // Each boot has a time of its own.
+                _ if opened.profile.boots.len() > 1 => Vec::new(),
+                (By::None | By::Entry, true) => counted.blocks.counts(&folder, subtrees),
+                // The name of a frame depends on more than the stack.
+                _ => Vec::new(),
+            };
+            Run::Samples(diff::Run { blocks, unequal: opened.profile.unequal, ..diff::Run::of(&folded, subtrees) })
+        }
     };
-    let (loaded, blocks) = load_as(input, choice, InBlocks::new, blocks, true)?;
-    // Each boot has a time of its own.
-    let blocks = if loaded.profile.boots.len() > 1 { Vec::new() } else { blocks };
-    let run = Run { blocks, unequal: loaded.profile.unequal, ..Run::of(&loaded.folded, subtrees) };
-    Ok((loaded, run))
+    Ok((loaded((input, choice), opened, counted, folded), run))
 }
 
-/// As [`load`], with another consumer than a tally, and what else is made of it; `is_side`: of a comparison.
-fn load_as<C: Consumer + AsRef<Tally>, R>(
-    input: &Input,
-    choice: &Choice,
-    consumer: impl Fn(Tally) -> C,
-    more: impl FnOnce(&C, &Folder<'_>) -> R,
-    is_side: bool,
-) -> Result<(Loaded, R), Error> {
-    let rest = Rest::read(&input.rest).map_err(Error::Usage)?;
-    // In this case the meaning of a user address depends on the task, so stacks are counted by task.
-    if choice.by == By::Line {
-        return Err(Error::Usage("--by line works with report; --lines shows lines elsewhere".to_owned()));
+fn folder<'a>(opened: &'a Opened, counted: &'a Counted, choice: &Choice) -> Folder<'a> {
+    let Opened { symbols, stacks, select, .. } = opened;
+    Folder { symbols, stacks, select, by: choice.by, groups: &counted.groups }
+}
+
+fn loaded((input, choice): (&Input, &Choice), opened: Opened, counted: Counted, folded: Folded) -> Loaded {
+    let Opened { symbols, profile, account, problems, select, .. } = opened;
+    let Counted { beside, lost, lost_is_attributable, event, .. } = counted;
+    let loaded = Loaded { beside, folded, symbols, profile, account, problems, lost, lost_is_attributable, event };
+    if loaded.event.is_none() {
+        loaded.say_losses(choice.shows_lost(), select.user, Talk { quiet: input.quiet });
     }
-    if choice.by == By::Reason {
-        return Err(Error::Usage("--by reason works with --event: samples are not taken for a reason".to_owned()));
-    }
-    if choice.by == By::Age {
-        return Err(Error::Usage("--by age works with --event heap.live: samples have no age".to_owned()));
-    }
-    let groups = match (users::are_given(input, &rest), choice.by) {
-        (true, By::Cpu) => {
-            return Err(Error::Usage("--by cpu cannot be had with user symbols by task".to_owned()));
-        }
-        (true, _) => By::Task,
-        (false, by) => by,
-    };
-    let opened = open(input, choice, Output::Other, |select| consumer(Tally::new(select.clone(), groups)))?;
-    let Opened { consumer, profile, stacks, symbols, select, account, problems, .. } = opened;
-    let tally = consumer.as_ref();
-    let folder = Folder { symbols: &symbols, stacks: &stacks, select: &select, by: choice.by, groups: tally.groups() };
-    let folded = folder.fold(&tally.counts());
-    let made = more(&consumer, &folder);
-    matched::functions(&folded, &symbols, &select, is_side, Talk { quiet: input.quiet })?;
-    if folded.stacks.is_empty() && !is_side {
-        matched::tasks(input, &select)?;
-    }
-    let unsampled = spent::unsampled(&profile, &select);
-    let lost_is_attributable = select.tasks.is_empty();
-    let beside = beside(choice, &unsampled, lost_is_attributable);
-    let lost = unsampled.lost;
-    let loaded =
-        Loaded { beside, folded, symbols, profile, account, problems, lost, lost_is_attributable, event: None };
-    loaded.say_losses(choice.shows_lost(), select.user, Talk { quiet: input.quiet });
-    Ok((loaded, made))
+    loaded
 }
 
 fn select(choice: &Choice, rest: &Rest) -> Select {
@@ -297,19 +263,6 @@ fn select(choice: &Choice, rest: &Rest) -> Select {
         not: choice.not.clone(),
         callers: choice.callers.clone(),
     }
-}
-
-/// The frames for ticks without a sample. If only some tasks are shown, it is not known to which of them a tick
-/// belongs.
-fn beside(choice: &Choice, ticks: &Unsampled, is_attributable: bool) -> Vec<(&'static str, u64)> {
-    let all = [
-        (choice.shows_lost(), folded::LOST, folded::LOST_ANYWHERE, ticks.lost),
-        (choice.show.contains(&Beside::Coalesced), folded::COALESCED, folded::COALESCED_ANYWHERE, ticks.coalesced),
-        (choice.show.contains(&Beside::User), folded::USER, folded::USER_ANYWHERE, ticks.user),
-        (choice.show.contains(&Beside::Idle), folded::IDLE, folded::IDLE_ANYWHERE, ticks.idle),
-    ];
-    let shown = all.into_iter().filter(|(is_shown, ..)| *is_shown);
-    shown.map(|(_, name, anywhere, ticks)| (if is_attributable { name } else { anywhere }, ticks)).collect()
 }
 
 impl Loaded {
@@ -362,7 +315,7 @@ impl Loaded {
     }
 }
 
-impl<C> Opened<C> {
+impl Opened {
     /// The exit code after `samples` were written.
     pub fn exit_code(&self, limits: Limits, samples: usize) -> u8 {
         let lost = spent::unsampled(&self.profile, &self.select).lost;

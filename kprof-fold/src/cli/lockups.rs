@@ -21,7 +21,7 @@ pub fn run(args: &Lockups) -> Result<u8, Error> {
     let Lockups { input, choice, .. } = args;
     refuse_verb(choice, "lockups", "it shows where CPUs were that were locked up, which are no hits of a point")?;
     let format = LockupFormat::of(args.format, input.output.as_deref())?;
-    let opened = load::open(input, choice, Output::Other, |select| Tally::new(select.clone(), By::None))?;
+    let (opened, _) = load::open(input, choice, Output::Other, |select| Tally::new(select.clone(), By::None))?;
     let all: Vec<_> = opened.profile.boots.iter().flat_map(|boot| &boot.lockups).collect();
     let (symbols, tsc_hz) = (&opened.symbols, opened.tsc_hz);
     let text = match format {

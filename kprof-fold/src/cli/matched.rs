@@ -9,8 +9,8 @@ use super::nearest;
 use super::talk::Talk;
 use crate::error::Error;
 use crate::fold::Folded;
-use crate::profile::Profile;
-use crate::read::consumer::{Consumer, Sample};
+use crate::profile::{Boot, Profile};
+use crate::read::consumer::{Consumer, Recorded, Sample};
 use crate::read::escape::unescape;
 use crate::read::{self, Source};
 use crate::select::{Select, in_words};
@@ -22,10 +22,13 @@ use std::collections::BTreeSet;
 /// # Errors
 /// [`Error::Usage`], with the CPUs that there are.
 pub fn cpus(profile: &Profile, select: &Select) -> Result<(), Error> {
-    let has: BTreeSet<u32> = profile.boots.iter().flat_map(|boot| boot.cpus.keys()).copied().collect();
+    let of_boot = |boot: &Boot| -> Vec<u32> { boot.cpus.keys().chain(boot.event_streams.keys()).copied().collect() };
+    let has: BTreeSet<u32> = profile.boots.iter().flat_map(of_boot).collect();
+    // Without samples nobody knows which CPUs there were: one may have had no hit.
+    let is_known = profile.boots.iter().any(|boot| !boot.cpus.is_empty());
     let missing = select.cpus.iter().find(|range| !has.iter().any(|cpu| range.contains(cpu)));
     match missing {
-        Some(range) if !has.is_empty() => {
+        Some(range) if is_known => {
             let has: Vec<_> = has.into_iter().map(|cpu| cpu..=cpu).collect();
             let range = in_words(std::slice::from_ref(range));
             Err(Error::Usage(format!("--cpu {range}: the profile has the CPUs {}", in_words(&has))))
@@ -57,17 +60,31 @@ pub fn functions(folded: &Folded, symbols: &Symbols, select: &Select, is_side: b
     Ok(())
 }
 
-/// The names of all tasks with samples.
+/// The names of all tasks with samples or hits.
 #[derive(Default)]
 struct Tasks(BTreeSet<String>);
 
-impl Consumer for Tasks {
-    fn sample(&mut self, sample: &Sample<'_>) {
-        let name = unescape(sample.task);
+impl Tasks {
+    fn add(&mut self, task: &[u8]) {
+        let name = unescape(task);
         let name = String::from_utf8_lossy(&name);
         if !self.0.contains(&*name) {
             self.0.insert(name.into_owned());
         }
+    }
+}
+
+impl Consumer for Tasks {
+    fn takes_events(&self) -> bool {
+        true
+    }
+
+    fn event(&mut self, event: &Recorded<'_>) {
+        self.add(event.task);
+    }
+
+    fn sample(&mut self, sample: &Sample<'_>) {
+        self.add(sample.task);
     }
 
     fn commit(&mut self) {}
@@ -75,7 +92,7 @@ impl Consumer for Tasks {
     fn discard(&mut self) {}
 }
 
-/// Refuses tasks that no sample has. Only called if nothing is left by the choice, because it reads the file again.
+/// Refuses tasks that no sample and no hit has. Only called if nothing is left by the choice, because it reads the file again.
 ///
 /// # Errors
 /// [`Error::Usage`], with the nearest names, or an error of reading.
@@ -88,5 +105,5 @@ pub fn tasks(input: &Input, select: &Select) -> Result<(), Error> {
     let is_there = names.iter().any(|name| select.tasks.iter().any(|pattern| pattern.fits(name)));
     let Some(pattern) = select.tasks.first().filter(|_| !is_there) else { return Ok(()) };
     let meant = nearest::did_you_mean(pattern.as_str(), names.iter().map(String::as_str));
-    Err(Error::Usage(format!("--task {}: no sample is of such a task{meant}", pattern.as_str())))
+    Err(Error::Usage(format!("--task {}: no sample or hit is of such a task{meant}", pattern.as_str())))
 }

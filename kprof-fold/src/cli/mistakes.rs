@@ -65,6 +65,20 @@ pub fn swapped(input: &Input) -> Result<(), Error> {
     Err(Error::Usage(format!("{name} is {what}: {todo}")))
 }
 
+/// Refuses `annotate FUNCTION PROFILE KERNEL`: in every verb the profile comes first.
+///
+/// # Errors
+/// [`Error::Usage`] in this case.
+pub fn function_first(input: &Input, last: &str) -> Result<(), Error> {
+    match (content(&input.syms), is_symbols(last)) {
+        (Content::Profile, true) => Err(Error::Usage(format!(
+            "the profile comes first, then the kernel, then the function: annotate {} {last} {}",
+            input.syms, input.file
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Names that are similar to that of a file that does not exist, in the folder where it should be.
 pub fn similar_files(error: &Error) -> String {
     let Error::Io { file, doing: "open", source } = error else { return String::new() };
@@ -95,9 +109,14 @@ fn content(file: &str) -> Content {
     match form::of(&head) {
         _ if head.starts_with(elf::MAGIC) => Content::Elf,
         Form::Kprof | Form::Binary | Form::Serial => Content::Profile,
-        _ if head.split(|byte| *byte == b'\n').take(3).all(is_symbol) => Content::Nm,
+        _ if !head.is_empty() && head.split(|byte| *byte == b'\n').take(3).all(is_symbol_or_end) => Content::Nm,
         _ => Content::Other,
     }
+}
+
+/// Whether a line is one of `nm`, or what is left after the last one.
+fn is_symbol_or_end(line: &[u8]) -> bool {
+    line.is_empty() || is_symbol(line)
 }
 
 /// Whether a line is of the kind that `nm` prints: 16 digits, perhaps 16 more, a letter, a name. No profile has it.

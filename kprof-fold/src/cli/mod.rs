@@ -15,7 +15,6 @@ pub mod event;
 mod event_export;
 pub mod heap;
 pub mod html;
-mod html_event;
 pub mod images;
 pub mod latency;
 pub mod load;
@@ -29,12 +28,14 @@ pub mod pager;
 mod pass;
 pub mod places;
 pub mod placing;
+mod plain;
 pub mod probe_names;
 pub mod probes;
 pub mod progress;
 mod prologue;
 pub mod report;
 pub mod single;
+mod source;
 pub mod spool;
 pub mod talk;
 pub mod top;
@@ -169,7 +170,7 @@ fn in_format(format: Format, input: Input, choice: Choice) -> Result<u8, Error> 
 }
 
 fn fold(input: &Input, choice: &Choice) -> Result<u8, Error> {
-    let loaded = load::load_any(input, choice)?;
+    let loaded = load::load(input, choice)?;
     with_output(input, |out| {
         folded::write_with(&loaded.folded, &loaded.beside, out).map_err(|error| write_failed(input, error))
     })?;
@@ -180,7 +181,7 @@ fn fold(input: &Input, choice: &Choice) -> Result<u8, Error> {
 }
 
 fn flamegraph(args: &Flamegraph) -> Result<u8, Error> {
-    let loaded = load::load_any(&args.input, &args.choice)?;
+    let loaded = load::load(&args.input, &args.choice)?;
     let style = flamegraph::Style {
         title: args.title.clone(),
         subtitle: loaded.subtitle(),

@@ -20,7 +20,7 @@ const OPTIONS: [(&[&str], &str); 13] = [
     (&["-c", "--comms", "--comm"], "`--task NAME` chooses tasks"),
     (
         &["-S", "--symbols", "--symbol-filter"],
-        "`--under FUNCTION` chooses stacks, `annotate FUNCTION` shows one function",
+        "`--under FUNCTION` chooses stacks, `annotate PROFILE KERNEL FUNCTION` shows one function",
     ),
     (
         &["-p", "--parent", "--pid"],
@@ -105,7 +105,7 @@ mod tests {
             let words = match typed.split_once(' ') {
                 _ if typed.starts_with("kprof-record") => continue,
                 Some(("report", options)) => format!("kprof-fold report p k {options}"),
-                Some(("annotate", _)) => format!("kprof-fold {typed} p k"),
+                Some(("annotate", _)) => format!("kprof-fold {typed}"),
                 Some(("kprof-fold", _)) => typed.to_owned(),
                 _ if typed.starts_with("--format") => format!("kprof-fold report {typed} p k"),
                 _ => format!("kprof-fold report p k {typed}"),

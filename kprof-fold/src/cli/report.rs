@@ -34,7 +34,7 @@ pub fn run(args: &Report) -> Result<u8, Error> {
         (choice.by, choice.lines) = (By::None, true);
     }
     let shows_account = direction.is_none() && format != TableFormat::Csv;
-    let loaded = load::load_any(&Input { shows_account, ..args.input.clone() }, &choice)?;
+    let loaded = load::load(&Input { shows_account, ..args.input.clone() }, &choice)?;
     let Loaded { folded, profile, account, lost, symbols, .. } = &loaded;
     if loaded.event.is_none() && profile.samples() == 0 && account.sum(Counter::Sent) == 0 {
         return Err(Error::unusable(

@@ -4,25 +4,25 @@
 //! memory: 8 bytes each for an export in the order of time, 24 bytes for the others. `info` keeps only the first
 //! samples of each CPU.
 
-use super::args::{Annotate, Choice, Export, Info, Input, Script, TableFormat, Viewer};
+use super::args::{Annotate, Choice, Export, Info, Input, Script, Viewer};
 use super::boots;
 use super::compat::{Output, Rest};
 use super::event;
 use super::event_export;
 use super::load::{self, Opened};
+use super::mistakes;
 use super::nearest::did_you_mean;
-use super::out::{put, with_output, write_failed};
-use super::{probe_names, users, values};
+use super::out::{with_output, write_failed};
+use super::{plain, source, users, values};
 use crate::account::Account;
 use crate::aliasing::{self, Verdict};
 use crate::error::Error;
+use crate::events::EventFacts;
 use crate::output::{annotate as lines, export, info as facts, script as perf};
 use crate::overview::Overview;
-use crate::read::{self, Source};
-use crate::stacks::StackId;
 use crate::symbols::name::visible_lines;
 use crate::tally::By;
-use crate::timeline::Timeline;
+use crate::timeline::{Clock, Timeline};
 use crate::tracks::Tracks;
 use clap::ValueEnum;
 use kprof_format::fact::Fact;
@@ -34,54 +34,44 @@ pub fn script(args: &Script) -> Result<u8, Error> {
     if let Some(name) = &args.choice.event {
         return event::script(args, name);
     }
-    let mut opened = load::open(&args.input, &args.choice, Output::Script, |select| Timeline::new(select.clone()))?;
-    opened.consumer.sort_by_time();
+    let (opened, mut timeline) =
+        load::open(&args.input, &args.choice, Output::Script, |select| Timeline::new(select.clone()))?;
+    timeline.sort_by_time();
+    let style = style(args, &opened)?;
+    with_output(&args.input, |out| {
+        let done = perf::write(&timeline, &opened.stacks, &opened.symbols, style, out);
+        done.map_err(|error| write_failed(&args.input, error))
+    })?;
+    Ok(opened.exit_code(args.input.limits(), timeline.events.len()))
+}
+
+/// How `script` prints, by its options and by the letters of redox-kprofiling.
+pub(super) fn style(args: &Script, opened: &Opened) -> Result<perf::Style, Error> {
     let asked = opened.style;
-    let style = perf::Style {
-        tsc_hz: clock(&opened, &args.input)?,
+    Ok(perf::Style {
+        tsc_hz: clock(opened, &args.input)?,
         user: opened.select.user,
         offsets: args.offsets || asked.offsets,
         expand_offsets: args.expand_offsets || asked.expand_offsets,
         stop_at_unknown: args.stop_at_unknown || asked.stop_at_unknown,
-    };
-    with_output(&args.input, |out| {
-        let done = perf::write(&opened.consumer, &opened.stacks, &opened.symbols, style, out);
-        done.map_err(|error| write_failed(&args.input, error))
-    })?;
-    Ok(opened.exit_code(args.input.limits(), opened.consumer.events.len()))
+    })
 }
 
 /// `info`.
 pub fn info(args: &Info) -> Result<u8, Error> {
-    let output = args.output.as_deref();
-    let format = TableFormat::of(args.format, output)?;
     let tsc_hz = args.ghz.as_deref().map(values::ghz).transpose().map_err(Error::Usage)?;
-    let source = Source { file: &args.file, form: args.form, boot: None, progress: &mut |_| {} };
-    let mut reading = read::read(source, Overview::default())?;
-    probe_names::rename(&args.file, args.syms.as_deref(), &mut reading.profile)?;
-    super::talk::print(&reading.problems);
+    let mut reading = plain::read(&args.plain, args.syms.as_deref(), Overview::default())?;
     let tsc_hz = values::clock(tsc_hz, &reading.profile, super::talk::Talk { quiet: false });
     let account = Account::of(&reading.profile);
     let form = reading.form.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
     let (places, is_part) = reading.consumer.places(&reading.stacks);
     let aliasing = aliasing::check(&places);
     let (profile, overview) = (&reading.profile, &reading.consumer);
+    let text = || facts::text(profile, overview, (&account, &aliasing, is_part), &form, tsc_hz);
     let document = || facts::json::document(profile, overview, (&account, &aliasing), &form, tsc_hz);
-    let text = match format {
-        TableFormat::Text => {
-            let text = facts::text(profile, overview, (&account, &aliasing, is_part), &form, tsc_hz);
-            visible_lines(&text).into_owned()
-        }
-        TableFormat::Json => format!("{:#}\n", document()),
-        TableFormat::Csv => facts::csv::text(&document()).map_err(|error| super::out::not_written(output, error))?,
-    };
-    put(output, true, &[&args.file], |out| {
-        out.write_all(text.as_bytes()).map_err(|error| super::out::not_written(output, error))
-    })?;
-    let kept = (reading.profile.samples(), reading.profile.lost());
-    let code = load::exit_code(args.limits, &reading.problems, &account, kept);
+    let code = plain::write(&args.plain, &reading, text, document)?;
     let in_step = !matches!(aliasing, Verdict::TooFew | Verdict::None);
-    Ok(if code == 0 && args.limits.strict && in_step { load::SKIPPED } else { code })
+    Ok(if code == 0 && args.plain.limits.strict && in_step { load::SKIPPED } else { code })
 }
 
 /// `export`.
@@ -94,15 +84,16 @@ pub fn export(args: &Export) -> Result<u8, Error> {
     if args.to == Viewer::Pprof {
         return pprof(args);
     }
-    let mut opened = load::open(&args.input, &args.choice, Output::Other, |select| Tracks::new(select.clone()))?;
-    opened.consumer.finish();
+    let (opened, mut tracks) =
+        load::open(&args.input, &args.choice, Output::Other, |select| Tracks::new(select.clone()))?;
+    tracks.finish();
     let about = (clock(&opened, &args.input)?, &args.input.file[..], &args.input.syms[..]);
     let names = (&opened.stacks, &opened.symbols, &opened.select);
-    let input = export::Input::new(&opened.consumer, names, &opened.profile, about);
+    let input = export::Input::new(&tracks, names, &opened.profile, about);
     #[cfg(feature = "parquet")]
     if args.to == Viewer::Parquet {
         tables(args, (&input, &opened.profile), None)?;
-        return Ok(opened.exit_code(args.input.limits(), opened.consumer.len()));
+        return Ok(opened.exit_code(args.input.limits(), tracks.len()));
     }
     with_output(&args.input, |out| {
         let done = match args.to {
@@ -114,9 +105,9 @@ pub fn export(args: &Export) -> Result<u8, Error> {
         };
         done.map_err(|error| write_failed(&args.input, error))
     })?;
-    let code = opened.exit_code(args.input.limits(), opened.consumer.len());
+    let code = opened.exit_code(args.input.limits(), tracks.len());
     // The process ends next, so freeing the memory would only take time.
-    std::mem::forget(opened);
+    std::mem::forget((opened, tracks));
     Ok(code)
 }
 
@@ -135,8 +126,8 @@ pub(super) fn tables(
     };
     std::fs::create_dir_all(folder).map_err(|error| Error::io(folder, "create", error))?;
     let (tables, [own, other]) = match event.is_some() {
-        true => (export::parquet::TABLES_OF_HITS, ["hits", "samples"]),
-        false => (export::parquet::TABLES, ["samples", "hits"]),
+        true => (&export::parquet::TABLES_OF_HITS[..], ["hits", "samples"]),
+        false => (&export::parquet::TABLES[..], ["samples", "hits"]),
     };
     // Both kinds have tables of stacks and frames, and those of one do not have what the other one needs.
     if std::path::Path::new(folder).join(format!("{other}.parquet")).exists() {
@@ -147,7 +138,7 @@ pub(super) fn tables(
     let about = export::parquet::About { machine: &args.machine, build: args.build.as_deref(), event };
     for table in tables {
         let file = format!("{folder}/{table}.parquet");
-        put(Some(&file), args.input.quiet, &args.input.files(), |out| {
+        super::out::put(Some(&file), args.input.quiet, &args.input.files(), |out| {
             let done = export::parquet::write(table, (input, profile, &about), out);
             done.map_err(|error| super::out::not_written(Some(&file), error))
         })?;
@@ -157,32 +148,35 @@ pub(super) fn tables(
 
 /// pprof only needs the count of each stack, so the samples need not stay in the order of time.
 fn pprof(args: &Export) -> Result<u8, Error> {
-    let mut opened = load::open(&args.input, &args.choice, Output::Other, |select| Timeline::new(select.clone()))?;
+    let (opened, mut timeline) =
+        load::open(&args.input, &args.choice, Output::Other, |select| Timeline::new(select.clone()))?;
     let tsc_hz = clock(&opened, &args.input)?;
     let header_hz = || opened.profile.boots.iter().find_map(|boot| boot.number(Fact::Hz));
     let rate_hz = opened.profile.rate.or_else(header_hz);
-    let seconds = opened.consumer.clock(tsc_hz);
-    let seconds = opened.consumer.events.iter().map(|event| seconds.seconds(event)).fold(0.0, f64::max);
-    opened.consumer.events.sort_unstable_by_key(export::pprof::order);
+    let clock = Clock::new(&opened.profile, tsc_hz);
+    let nanos = || timeline.events.iter().map(|event| clock.nanos(event.boot, event.tsc));
+    let seconds = nanos().max().zip(nanos().min()).map_or(0.0, |(last, first)| (last - first) as f64 / 1e9);
+    timeline.events.sort_unstable_by_key(export::pprof::order);
     let about = about_pprof(args, &opened, rate_hz, seconds);
     let names = (&opened.stacks, &opened.symbols, &opened.select);
     with_output(&args.input, |out| {
-        let done = export::pprof::write(&opened.consumer, names, &about, out);
+        let done = export::pprof::write(&timeline, names, &about, out);
         done.map_err(|error| write_failed(&args.input, error))
     })?;
-    Ok(opened.exit_code(args.input.limits(), opened.consumer.events.len()))
+    Ok(opened.exit_code(args.input.limits(), timeline.events.len()))
 }
 
-pub(super) fn about_pprof<'a, C>(
+pub(super) fn about_pprof<'a>(
     args: &'a Export,
-    opened: &'a Opened<C>,
+    opened: &'a Opened,
     rate_hz: Option<u64>,
     seconds: f64,
 ) -> export::pprof::About<'a> {
     let mut lost = BTreeMap::<u32, u64>::new();
-    for loss in export::losses(&opened.profile, &opened.select) {
+    let ticks = export::unsampled(&opened.profile, &opened.select);
+    for loss in ticks.iter().filter(|ticks| ticks.reason == export::Reason::Lost) {
         let sum = lost.entry(loss.cpu).or_default();
-        *sum = sum.saturating_add(loss.samples);
+        *sum = sum.saturating_add(loss.count);
     }
     export::pprof::About {
         rate_hz,
@@ -191,7 +185,7 @@ pub(super) fn about_pprof<'a, C>(
         kernel: &args.input.syms,
         build_id: opened.profile.boots.iter().find_map(|boot| boot.fact(Fact::BuildId)),
         lost,
-        lost_name: export::lost_name(&opened.select),
+        lost_name: export::Reason::Lost.name(&opened.select),
         gzip: !args.input.output.as_deref().is_some_and(|file| file.ends_with(".pb")),
     }
 }
@@ -199,44 +193,45 @@ pub(super) fn about_pprof<'a, C>(
 /// `annotate`.
 pub fn annotate(args: &Annotate) -> Result<u8, Error> {
     values::form_of_file(args.input.output.as_deref(), &[("txt", ())])?;
+    mistakes::function_first(&args.input, args.function.as_str())?;
     refuse_folding(&args.choice)?;
     refuse_users(&args.input)?;
-    if let Some(name) = &args.choice.event {
-        return event::annotate(args, name);
-    }
-    let opened =
-        load::open(&args.input, &args.choice.for_table(), Output::Other, |select| Timeline::new(select.clone()))?;
-    annotated(args, &opened, lines::counts(&opened.consumer), None)?;
-    Ok(opened.exit_code(args.input.limits(), opened.consumer.events.len()))
-}
-
-/// Writes the lines of the function that was asked for, from the samples or the weight of each stack. `event` is what
-/// is counted, if it is not samples.
-pub(super) fn annotated<C>(
-    args: &Annotate,
-    opened: &Opened<C>,
-    counts: BTreeMap<StackId, u64>,
-    event: Option<(&str, &str)>,
-) -> Result<(), Error> {
-    let Opened { stacks, symbols, select, profile, .. } = opened;
+    let (opened, counted) = source::count(&args.input, &args.choice.for_table(), false)?;
+    let Opened { stacks, symbols, select, profile, .. } = &opened;
     if !symbols.has_lines() {
         return Err(Error::unusable(
             &args.input.syms,
             "is a list of symbols; annotate needs the kernel's ELF file, with DWARF for source lines",
         ));
     }
+    let mut counts = BTreeMap::new();
+    let admitted = counted.counts.iter().filter(|one| select.admits_traits(stacks.traits(one.stack)));
+    admitted.for_each(|one| *counts.entry(one.stack).or_default() += one.samples);
+    let sum = counts.values().fold(0, |sum: u64, one| sum.saturating_add(*one));
     let found = lines::collect(counts, stacks, symbols, &args.function, select.user);
     if found.functions.is_empty() {
         let meant = did_you_mean(args.function.as_str(), found.known.iter().map(String::as_str));
-        let what = if event.is_some() { "recorded hit" } else { "sample" };
+        let what = if counted.event.is_some() { "recorded hit" } else { "sample" };
         return Err(Error::unusable(
             &args.input.file,
             format!("no {what} in a function `{}`{meant}", args.function.as_str()),
         ));
     }
+    let note = match &counted.event {
+        Some(event) if counted.lost > 0 || event.only_counted > 0 => {
+            let EventFacts { unit, only_counted, .. } = event;
+            format!("{} {unit} lost and {only_counted} {unit} not recorded may be in any function", counted.lost)
+        }
+        _ if counted.is_doubtful => {
+            "records of allocations or frees were lost: an allocation whose free was lost counts as not freed".into()
+        }
+        _ => String::new(),
+    };
+    let event = counted.event.as_ref().map(|event| (&event.unit[..], &note[..]));
     let style = lines::Style { instructions: args.instructions, source: &args.source, event };
     let text = visible_lines(&lines::text(&found, symbols, profile, style)).into_owned();
-    with_output(&args.input, |out| out.write_all(text.as_bytes()).map_err(|error| write_failed(&args.input, error)))
+    with_output(&args.input, |out| out.write_all(text.as_bytes()).map_err(|error| write_failed(&args.input, error)))?;
+    Ok(load::exit_code(args.input.limits(), &opened.problems, &opened.account, (sum, counted.lost)))
 }
 
 /// Refuses options that only apply to folded stacks. Single samples are selected before names are known and are not
@@ -263,7 +258,7 @@ pub(super) fn refuse_users(input: &Input) -> Result<(), Error> {
     Ok(())
 }
 
-pub(super) fn clock<C>(opened: &Opened<C>, input: &Input) -> Result<f64, Error> {
+pub(super) fn clock(opened: &Opened, input: &Input) -> Result<f64, Error> {
     let missing = || {
         Error::Usage(format!(
             "{}: the header has no tsc-hz; give the TSC clock in GHz after SYMS, such as 2.2",

@@ -12,6 +12,7 @@ use super::load;
 use super::out::{with_output, write_failed};
 use super::spool::Spool;
 use crate::error::Error;
+use crate::output::columns::Columns;
 use crate::output::folded::{LOST, LOST_ANYWHERE};
 use crate::output::report;
 use kprof_format::point::PointPart;
@@ -32,12 +33,12 @@ pub fn run(args: &Top) -> Result<u8, Error> {
         super::values::form_of_file(args.input.output.as_deref(), &[("txt", ())])?;
         let screen = fold(args, None)?;
         let heading = screen.event.as_ref().map_or_else(|| "self".to_owned(), |event| format!("self {}", event.unit));
-        let width = screen.width(heading.len());
-        let mut text = format!("{}\n\n  self %  total % {heading:>width$}  function\n", screen.title);
+        let mut table = Columns::with_heads([("self %", 8), ("total %", 8), (&heading[..], 9)], "function");
         for Function { name, all, .. } in screen.functions.iter().take(args.top) {
-            let (own, total) = (percent(all.0, screen.whole), percent(all.1, screen.whole));
-            text.push_str(&format!("{own:>8} {total:>8} {:>width$}  {name}\n", all.0));
+            let [own, total] = [all.0, all.1].map(|part| percent(part, screen.whole));
+            table.row([own, total, all.0.to_string()], name);
         }
+        let text = format!("{}\n\n{}", screen.title, table.text());
         with_output(&args.input, |out| {
             out.write_all(text.as_bytes()).map_err(|error| write_failed(&args.input, error))
         })?;
@@ -131,7 +132,7 @@ fn waiting(why: &str) -> Screen {
 
 fn table(args: &Top, file: &str) -> Result<Screen, Error> {
     let quiet = super::args::Input { quiet: true, file: file.to_owned(), ..args.input.clone() };
-    let loaded = load::load_any(&quiet, &args.choice.for_table())?;
+    let loaded = load::load(&quiet, &args.choice.for_table())?;
     let (samples, lost) = (loaded.folded.samples(), loaded.lost);
     let function = |row: &crate::output::table::Row| {
         let name = loaded.folded.frames.shown(row.frame).into_owned();

@@ -3,17 +3,13 @@
 //! In: a profile, and which tasks. Out: how the time of each task was divided into running, being ready to run, and
 //! being blocked, by reason, over all boots of the file. Tasks of one name are added up.
 
-use super::args::{TableFormat, Waits};
-use super::load;
+use super::args::Waits;
 use super::nearest::did_you_mean;
-use super::out::{not_written, put};
-use crate::account::Account;
+use super::plain;
 use crate::error::Error;
-use crate::output::{info, waits};
+use crate::output::waits;
 use crate::overview::Overview;
 use crate::profile::Boot;
-use crate::read::{self, Source};
-use crate::symbols::name::visible_lines;
 use crate::task_times::TaskTimes;
 use std::collections::BTreeMap;
 
@@ -22,11 +18,7 @@ use std::collections::BTreeMap;
 /// # Errors
 /// If the file cannot be read, has no times of tasks, or none of a task that was asked for.
 pub fn run(args: &Waits) -> Result<u8, Error> {
-    let output = args.output.as_deref();
-    let format = TableFormat::of(args.format, output)?;
-    let reading =
-        read::read(Source { file: &args.file, form: None, boot: None, progress: &mut |_| {} }, Overview::default())?;
-    super::talk::print(&reading.problems);
+    let reading = plain::read(&args.plain, None, Overview::default())?;
     let mut all = BTreeMap::<String, (u64, TaskTimes)>::new();
     for ((_, name), times) in reading.profile.boots.iter().flat_map(|boot| &boot.task_times) {
         let (count, sum) = all.entry(String::from_utf8_lossy(name).into_owned()).or_default();
@@ -35,26 +27,20 @@ pub fn run(args: &Waits) -> Result<u8, Error> {
     }
     if all.is_empty() {
         let how = "record them, with the ctl command `event sched.* count` before the work and `stop` after it";
-        return Err(Error::unusable(&args.file, format!("has no times of tasks: {how}")));
+        return Err(Error::unusable(&args.plain.file, format!("has no times of tasks: {how}")));
     }
     for pattern in &args.task {
         if !all.keys().any(|name| pattern.fits(name)) {
             let hint = did_you_mean(pattern.as_str(), all.keys().map(String::as_str));
-            return Err(Error::unusable(&args.file, format!("has no times of the task {}{hint}", pattern.as_str())));
+            return Err(Error::unusable(
+                &args.plain.file,
+                format!("has no times of the task {}{hint}", pattern.as_str()),
+            ));
         }
     }
     if !args.task.is_empty() {
         all.retain(|name, _| args.task.iter().any(|pattern| pattern.fits(name)));
     }
     let tsc_hz = reading.profile.boots.iter().find_map(Boot::tsc_hz).map(|hz| hz as f64);
-    let text = match format {
-        TableFormat::Text => visible_lines(&waits::text(&all, tsc_hz)).into_owned(),
-        TableFormat::Json => format!("{:#}\n", waits::document(&all, tsc_hz)),
-        TableFormat::Csv => {
-            info::csv::text(&waits::document(&all, tsc_hz)).map_err(|error| not_written(output, error))?
-        }
-    };
-    put(output, true, &[&args.file], |out| out.write_all(text.as_bytes()).map_err(|error| not_written(output, error)))?;
-    let kept = (reading.profile.samples(), reading.profile.lost());
-    Ok(load::exit_code(args.limits, &reading.problems, &Account::of(&reading.profile), kept))
+    plain::write(&args.plain, &reading, || waits::text(&all, tsc_hz), || waits::document(&all, tsc_hz))
 }

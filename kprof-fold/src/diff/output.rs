@@ -5,8 +5,10 @@
 mod weights;
 
 use super::{Diff, Row};
+use crate::output::columns::Columns;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
+use weights::outside;
 pub use weights::{beside, exactness};
 
 /// How much is shown, and the names of the two sides.
@@ -76,53 +78,75 @@ fn headline(diff: &Diff, style: &Style) -> String {
     )
 }
 
-/// Formats a table for the terminal.
+/// The unit of the changes: percent points of the shares, or what is counted if both sides did the same work.
+fn unit_of_changes(diff: &Diff) -> &str {
+    diff.event.as_ref().filter(|_| diff.is_same_work).map_or("%", |event| &event.unit)
+}
+
+/// The change of a row and its interval, in this unit.
+fn change(diff: &Diff, row: &Row) -> [String; 2] {
+    let ends = [row.change.middle, row.change.low, row.change.high];
+    let [middle, low, high] = if unit_of_changes(diff) == "%" {
+        ends.map(|end| format!("{:+.2}", end * 100.0))
+    } else {
+        // The same as in the comparison, so that the product is the number of the unit.
+        let per_run = (diff.old_samples as f64 / diff.runs.0.max(1) as f64).max(1.0);
+        ends.map(|end| format!("{:+.0}", end * per_run))
+    };
+    [format!("{middle} {}", unit_of_changes(diff)), format!("{low} to {high}")]
+}
+
+/// The shares of a row in OLD and in NEW, in percent.
+fn shares(diff: &Diff, row: &Row) -> [String; 2] {
+    let (old, new) = diff.wholes();
+    [share(row.old, old), share(row.new, new)].map(|share| format!("{share:.2}"))
+}
+
+/// Formats a table for the terminal. Weights have two columns of numbers more.
 pub fn text(diff: &Diff, style: &Style) -> String {
-    if let Some(event) = &diff.event {
-        return weights::text(diff, event, style);
-    }
-    let mut text = format!(
-        "{}\n\n   change          interval     OLD %     NEW %  verdict        kind     function\n",
-        headline(diff, style)
-    );
-    let (old_whole, new_whole) = diff.wholes();
+    let sides = ["OLD", "NEW"];
+    let heads = diff.event.as_ref().map(|event| sides.map(|side| format!("{side} {}", event.unit)));
+    let numbers = |(old, new): (u64, u64)| heads.iter().flat_map(move |_| [old.to_string(), new.to_string()]);
+    let all = diff.rows.iter().flat_map(|row| [row.old, row.new]).max().unwrap_or(0);
+    let width = heads.iter().flatten().map(String::len).fold(all.to_string().len(), usize::max);
+    let first = [("change", 10), ("interval", 17), ("OLD %", 9), ("NEW %", 9)];
+    let first = first.map(|(head, width)| (head.to_owned(), width)).into_iter();
+    let of_numbers = heads.iter().flatten().map(|head| (head.clone(), width));
+    let mut table = Columns::with_heads(first.chain(of_numbers), "verdict        kind     function");
     for row in shown(diff, style) {
-        let (low, middle, high) = (row.change.low * 100.0, row.change.middle * 100.0, row.change.high * 100.0);
-        let interval = format!("{low:+.2} to {high:+.2}");
-        let (old, new) = (share(row.old, old_whole), share(row.new, new_whole));
+        let cells = change(diff, row).into_iter().chain(shares(diff, row)).chain(numbers((row.old, row.new)));
         let fate = if row.fate().is_empty() { String::new() } else { format!(" ({})", row.fate()) };
-        let (verdict, kind) = (verdict(row), row.kind.word());
-        let _ = writeln!(
-            text,
-            "{middle:+8.2} % {interval:>17} {old:9.2} {new:9.2}  {verdict:<14} {kind:<8} {}{fate}",
-            row.name
-        );
+        table.row(cells, format!("{:<14} {:<8} {}{fate}", verdict(row), row.kind.word(), row.name));
     }
-    if shown(diff, style).len() < diff.rows.len() {
-        let _ = writeln!(text, "... {} more (--top 0 shows all)", diff.rows.len() - shown(diff, style).len());
+    if let rows @ 1.. = diff.rows.len() - shown(diff, style).len() {
+        table.line(format!("... {rows} more (--top 0 shows all)"));
     }
-    text
+    for (name, weights) in diff.event.iter().flat_map(outside) {
+        let cells = [const { String::new() }; 4].into_iter().chain(numbers(weights));
+        table.row(cells, format!("{:<14} {:<8} {name}", "no function", "-"));
+    }
+    format!("{}\n\n{}", headline(diff, style), table.text())
 }
 
 /// Formats a table for a pull request.
 pub fn markdown(diff: &Diff, style: &Style) -> String {
-    if let Some(event) = &diff.event {
-        return weights::markdown(diff, event, style);
-    }
-    let mut text =
-        format!("{}\n\n| change | interval | OLD | NEW | verdict | kind | function |\n", headline(diff, style));
-    text.push_str("|---:|---:|---:|---:|---|---|---|\n");
-    let (old_whole, new_whole) = diff.wholes();
+    let unit = diff.event.as_ref().map_or_else(String::new, |event| format!(" {}", event.unit));
+    let mut text = format!(
+        "{}\n\n| change | interval | OLD{unit} | NEW{unit} | verdict | kind | function |\n\
+         |---:|---:|---:|---:|---|---|---|\n",
+        headline(diff, style)
+    );
     for row in shown(diff, style) {
-        let (low, middle, high) = (row.change.low * 100.0, row.change.middle * 100.0, row.change.high * 100.0);
-        let (old, new) = (share(row.old, old_whole), share(row.new, new_whole));
-        let name = row.name.replace('|', "\\|");
+        let ([change, interval], name) = (change(diff, row), row.name.replace('|', "\\|"));
         let (verdict, kind, fate) = (verdict(row), row.kind.word(), row.fate());
-        let _ = writeln!(
-            text,
-            "| {middle:+.2} % | {low:+.2} to {high:+.2} | {old:.2} % | {new:.2} % | {verdict} | {kind} | \
-             `{name}` {fate} |"
-        );
+        let [old, new] = match &diff.event {
+            Some(_) => [row.old, row.new].map(|weight| weight.to_string()),
+            None => shares(diff, row).map(|share| share + " %"),
+        };
+        let _ = writeln!(text, "| {change} | {interval} | {old} | {new} | {verdict} | {kind} | `{name}` {fate} |");
+    }
+    for (name, (old, new)) in diff.event.iter().flat_map(outside) {
+        let _ = writeln!(text, "| | | {old} | {new} | no function | | `{name}` |");
     }
     text
 }
@@ -135,36 +159,47 @@ fn rounded(number: f64, digits: usize) -> f64 {
 
 /// Makes JSON for other programs.
 pub fn json(diff: &Diff, style: &Style) -> Value {
-    if let Some(event) = &diff.event {
-        return weights::json(diff, event, style);
-    }
+    let what = if diff.event.is_some() { "weight" } else { "samples" };
+    let key = |side: &str| format!("{side}_{what}");
+    let digits = |number: f64| if diff.event.is_some() { rounded(number, 9) } else { number };
     let row = |row: &Row| {
-        json!({
+        let mut fields = json!({
             "kind": row.kind.word(),
             "name": row.name,
-            "old_samples": row.old,
-            "new_samples": row.new,
-            "change": row.change.middle,
-            "change_low": row.change.low,
-            "change_high": row.change.high,
+            "change": digits(row.change.middle),
+            "change_low": digits(row.change.low),
+            "change_high": digits(row.change.high),
             "p_value": rounded(row.p_value, 3),
-            "spread_between_runs": row.spread(),
             "significant": row.is_significant(),
             "fate": row.fate(),
-        })
+        });
+        (fields[key("old")], fields[key("new")]) = (json!(row.old), json!(row.new));
+        match diff.event {
+            Some(_) => {
+                (fields["exact"], fields["within_loss"]) = (json!(row.is_exact()), json!(row.is_within_loss));
+            }
+            None => fields["spread_between_runs"] = json!(row.spread()),
+        }
+        fields
     };
-    json!({
+    let mut document = json!({
         "old": style.old_name,
         "new": style.new_name,
-        "old_samples": diff.old_samples,
-        "new_samples": diff.new_samples,
         "old_runs": diff.runs.0,
         "new_runs": diff.runs.1,
         "confidence": diff.confidence,
         "same_work": diff.is_same_work,
-        "method": "exact conditional test, Newcombe intervals of the difference of two shares, Holm over all rows",
+        "method": match diff.event {
+            Some(_) => weights::METHOD,
+            None => "exact conditional test, Newcombe intervals of the difference of two shares, Holm over all rows",
+        },
         "notes": diff.notes,
         "left_out": diff.rows.len() - shown(diff, style).len(),
         "rows": shown(diff, style).iter().map(row).collect::<Vec<_>>(),
-    })
+    });
+    (document[key("old")], document[key("new")]) = (json!(diff.old_samples), json!(diff.new_samples));
+    for (name, value) in diff.event.iter().flat_map(weights::facts) {
+        document[name] = value;
+    }
+    document
 }

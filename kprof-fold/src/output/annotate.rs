@@ -16,7 +16,6 @@ use crate::stacks::{StackId, Stacks};
 use crate::symbols::Symbols;
 use crate::symbols::elf::Location;
 use crate::symbols::users::plain;
-use crate::timeline::Timeline;
 use kprof_format::fact::Fact;
 use kprof_format::precision::Precision;
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,13 +64,6 @@ pub struct Lines {
     pub functions: BTreeSet<String>,
     /// All functions with samples.
     pub known: BTreeSet<String>,
-}
-
-/// The samples of each stack.
-pub fn counts(timeline: &Timeline) -> BTreeMap<StackId, u64> {
-    let mut counts = BTreeMap::new();
-    timeline.events.iter().for_each(|event| *counts.entry(event.stack).or_default() += 1);
-    counts
 }
 
 /// Collects the places of all functions that match, from the samples or the weight of each stack.

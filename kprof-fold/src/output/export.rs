@@ -1,6 +1,6 @@
 //! Profiles for other viewers. Stage: output.
 //!
-//! In: the samples of each CPU, symbols, losses, marks, settings. Out: the Firefox Profiler's processed form,
+//! In: the samples of each CPU, symbols, ticks without a sample, marks, settings. Out: the Firefox Profiler's processed form,
 //! speedscope's sampled form, Perfetto's trace packets, pprof's protocol buffer, or, with cargo features, Parquet
 //! tables or OpenTelemetry's profiles. All are written piece by piece and are never all in memory. Lost samples are the
 //! function `[lost]` in each of them.
@@ -18,35 +18,75 @@ pub mod speedscope;
 pub mod values;
 
 use crate::intervals::Intervals;
-use crate::output::folded::{LOST, LOST_ANYWHERE};
-use crate::output::lockups;
-use crate::profile::Profile;
+use crate::output::{folded, lockups};
+use crate::profile::{Gap, Profile};
 use crate::select::Select;
 use crate::stacks::{StackId, Stacks};
 use crate::symbols::Symbols;
 use crate::symbols::name::visible;
 use crate::timeline::Clock;
 use crate::tracks::Tracks;
-use hits::{Hit, Hits};
+use hits::Hits;
 use kprof_format::fact::Fact;
 use places::Places;
-use std::collections::BTreeMap;
 
-/// Samples that were lost in a part of one CPU's time.
+/// Ticks without a sample in a part of one CPU's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Loss {
+pub struct Ticks {
     /// Index of the boot.
     pub boot: u32,
     /// CPU.
     pub cpu: u32,
     /// Where that part of the time begins and ends.
     pub tsc: (u64, u64),
+    /// Why they have none.
+    pub reason: Reason,
     /// How many.
-    pub samples: u64,
+    pub count: u64,
 }
 
-/// A part of a boot: the index of the boot, and two time stamps.
-type Part = (u32, (u64, u64));
+/// Why a tick has no sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Its sample was lost.
+    Lost,
+    /// It hit user code, and was only counted.
+    User,
+    /// It hit the idle task, and was only counted.
+    Idle,
+    /// It hit kernel code that the recording left out, and was only counted.
+    Filtered,
+    /// It was coalesced with the next one.
+    Coalesced,
+}
+
+impl Reason {
+    /// All reasons.
+    pub const ALL: [Self; 5] = [Self::Lost, Self::User, Self::Idle, Self::Filtered, Self::Coalesced];
+
+    /// The name of the function that stands for these ticks. Of which tasks they are is not known.
+    pub fn name(self, select: &Select) -> &'static str {
+        let [name, of_any_task] = match self {
+            Self::Lost => [folded::LOST, folded::LOST_ANYWHERE],
+            Self::User => [folded::USER, folded::USER_ANYWHERE],
+            Self::Idle => [folded::IDLE, folded::IDLE_ANYWHERE],
+            Self::Filtered => ["[kernel, not recorded]", "[kernel, not recorded, of any task]"],
+            Self::Coalesced => [folded::COALESCED, folded::COALESCED_ANYWHERE],
+        };
+        if select.tasks.is_empty() { name } else { of_any_task }
+    }
+
+    /// How many of the ticks of a gap have this reason.
+    fn of(self, gap: &Gap) -> u64 {
+        match self {
+            Self::Lost => gap.samples(),
+            Self::User => gap.ticks.user,
+            Self::Idle => gap.ticks.idle,
+            Self::Filtered => gap.ticks.kernel,
+            Self::Coalesced => gap.ticks.coalesced,
+        }
+    }
+}
 
 /// A mark, or a setting that was changed.
 #[derive(Clone, Debug)]
@@ -82,10 +122,10 @@ pub struct Input<'a> {
     pub clock: Clock,
     /// Where the kernel's code begins.
     kernel_start: u64,
-    /// What was lost, by boot, CPU and time.
-    pub losses: Vec<Loss>,
-    /// The name of the function that stands for lost samples.
-    pub lost: &'static str,
+    /// Ticks without a sample, by boot, CPU and time.
+    pub ticks: Vec<Ticks>,
+    /// The choice of samples.
+    pub select: &'a Select,
     /// Marks and settings, in file order.
     pub marks: Vec<Mark>,
 }
@@ -94,52 +134,38 @@ impl<'a> Input<'a> {
     /// Looks up the names of all stacks.
     pub fn new(
         tracks: &'a Tracks,
-        names: (&Stacks, &Symbols, &Select),
+        names: (&Stacks, &Symbols, &'a Select),
         profile: &Profile,
         about: (f64, &str, &str),
     ) -> Self {
         let given = tracks.tracks.iter().flat_map(|track| track.samples()).map(|sample| sample.stack);
-        let spans = tracks.tracks.iter().filter_map(|track| Some((track.boot, track.span()?)));
-        Self::with(tracks, (given, spans.collect()), losses(profile, names.2), names, profile, about)
+        Self::with(tracks, given, unsampled(profile, names.2), names, profile, about)
     }
 
     /// The same for recorded hits. `tracks` has their tasks, and no samples. `more` are other stacks to look up.
     pub fn of_hits(
         tracks: &'a Tracks,
         (hits, more): (&Hits, &[StackId]),
-        names: (&Stacks, &Symbols, &Select),
+        names: (&Stacks, &Symbols, &'a Select),
         profile: &Profile,
         about: (f64, &str, &str),
     ) -> Self {
-        // What takes time began before it was recorded.
-        let ticks = |(begin, _): (u64, u64)| (begin as f64 / 1e9 * about.0) as u64;
-        let takes = |hit: &Hit| hits.time_of(hit).map_or(0, ticks);
-        let spans = hits.hits.iter().map(|hit| (hit.boot, (hit.tsc.saturating_sub(takes(hit)), hit.tsc)));
         let given = hits.hits.iter().map(|hit| hit.stack).chain(more.iter().copied());
-        Self::with(tracks, (given, spans.collect()), Vec::new(), names, profile, about)
+        Self::with(tracks, given, Vec::new(), names, profile, about)
     }
 
-    /// `parts` are what the time of each boot must contain.
     fn with(
         tracks: &'a Tracks,
-        (given, parts): (impl Iterator<Item = StackId>, Vec<Part>),
-        losses: Vec<Loss>,
-        (stacks, symbols, select): (&Stacks, &Symbols, &Select),
+        given: impl Iterator<Item = StackId>,
+        ticks: Vec<Ticks>,
+        (stacks, symbols, select): (&Stacks, &Symbols, &'a Select),
         profile: &Profile,
         (tsc_hz, name, kernel): (f64, &str, &str),
     ) -> Self {
         let places = Places::new(given, stacks, symbols, select.user);
         let header_hz = || profile.boots.iter().find_map(|boot| boot.number(Fact::Hz)).filter(|hz| *hz > 0);
         let rate_hz = profile.rate.or_else(header_hz);
-        let marks = marks(profile);
-        let mut spans: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-        let mut include = |boot: u32, from: u64, to: u64| {
-            let span = spans.entry(boot).or_insert((from, to));
-            *span = (span.0.min(from), span.1.max(to));
-        };
-        parts.iter().for_each(|(boot, (from, to))| include(*boot, *from, *to));
-        marks.iter().for_each(|mark| include(mark.boot, mark.tsc, mark.tsc));
-        losses.iter().for_each(|loss| include(loss.boot, loss.tsc.0, loss.tsc.1));
+        let clock = Clock::new(profile, tsc_hz);
         let told = profile.boots.iter().find_map(|boot| boot.fact(Fact::BuildId)).filter(|id| *id != "-");
         let arch = profile.boots.iter().find_map(|boot| boot.fact(Fact::Arch));
         let arch = arch.or(symbols.elf.as_ref().and_then(|elf| elf.arch_name())).unwrap_or("x86_64");
@@ -156,18 +182,18 @@ impl<'a> Input<'a> {
             kernel: visible(kernel).into_owned(),
             arch: visible(arch).into_owned(),
             build_id: own.or(told).map(|id| visible(id).into_owned()),
-            clock: Clock::new(&spans, tsc_hz),
             kernel_start,
-            losses,
-            lost: lost_name(select),
-            marks,
+            ticks,
+            select,
+            marks: marks(profile, &clock, tsc_hz),
+            clock,
         }
     }
 
-    /// Boots and CPUs that have samples or losses, in their order.
+    /// Boots and CPUs that have samples or ticks without one, in their order.
     pub fn cpus(&self) -> Vec<(u32, u32)> {
         let of_tracks = self.tracks.tracks.iter().map(|track| (track.boot, track.cpu));
-        let mut cpus: Vec<_> = of_tracks.chain(self.losses.iter().map(|loss| (loss.boot, loss.cpu))).collect();
+        let mut cpus: Vec<_> = of_tracks.chain(self.ticks.iter().map(|ticks| (ticks.boot, ticks.cpu))).collect();
         cpus.sort_unstable();
         cpus.dedup();
         cpus
@@ -182,9 +208,14 @@ impl<'a> Input<'a> {
         address.saturating_sub(start)
     }
 
-    /// The losses of one CPU.
-    pub fn losses_of(&self, (boot, cpu): (u32, u32)) -> impl Iterator<Item = &Loss> {
-        self.losses.iter().filter(move |loss| (loss.boot, loss.cpu) == (boot, cpu))
+    /// The ticks of one CPU that have no sample for this reason.
+    pub fn ticks_of(&self, (boot, cpu): (u32, u32), reason: Reason) -> impl Iterator<Item = &Ticks> {
+        self.ticks.iter().filter(move |ticks| (ticks.boot, ticks.cpu, ticks.reason) == (boot, cpu, reason))
+    }
+
+    /// The name of the function that stands for lost samples.
+    pub fn lost(&self) -> &'static str {
+        Reason::Lost.name(self.select)
     }
 
     /// `CPU n`, with the boot if there are several.
@@ -193,44 +224,44 @@ impl<'a> Input<'a> {
     }
 }
 
-/// The name of the function that stands for lost samples.
-pub fn lost_name(select: &Select) -> &'static str {
-    if select.tasks.is_empty() { LOST } else { LOST_ANYWHERE }
-}
-
-/// The losses within the selection.
-pub fn losses(profile: &Profile, select: &Select) -> Vec<Loss> {
-    let admitted = profile.gaps.iter().filter(|gap| select.admits_cpu(gap.cpu));
-    let loss = |gap: &crate::profile::Gap| {
-        let samples = select.share(gap.samples(), gap.from, gap.to);
+/// The ticks without a sample within the selection.
+pub fn unsampled(profile: &Profile, select: &Select) -> Vec<Ticks> {
+    let mut all = Vec::new();
+    for gap in profile.gaps.iter().filter(|gap| select.admits_cpu(gap.cpu)) {
         let seen = profile.boots.get(gap.boot).and_then(|boot| boot.cpus.get(&gap.cpu)).map(|cpu| cpu.seen);
         let first = seen.and_then(|seen| seen.tsc_min()).unwrap_or(0);
         let to = gap.to.or(gap.from).unwrap_or(first);
-        let tsc = (gap.from.unwrap_or(to.min(first)).min(to), to);
-        (samples > 0).then_some(Loss { boot: gap.boot as u32, cpu: gap.cpu, tsc, samples })
-    };
-    let mut losses: Vec<Loss> = admitted.filter_map(loss).collect();
-    losses.sort_by_key(|loss| (loss.boot, loss.cpu, loss.tsc));
-    losses
+        let (begin, end) = select.between.unwrap_or((0, u64::MAX));
+        let within = |tsc: u64| tsc.max(begin).min(end.saturating_sub(1).max(begin));
+        let tsc = (within(gap.from.unwrap_or(to.min(first)).min(to)), within(to));
+        for reason in Reason::ALL {
+            let count = select.share(reason.of(gap), gap.from, gap.to);
+            let ticks = Ticks { boot: gap.boot as u32, cpu: gap.cpu, tsc, reason, count };
+            all.extend((count > 0).then_some(ticks));
+        }
+    }
+    all.sort_by_key(|ticks| (ticks.boot, ticks.cpu, ticks.tsc));
+    all
 }
 
-fn marks(profile: &Profile) -> Vec<Mark> {
+/// The marks, settings and lockups. One before time 0 is shown at time 0 and says how much earlier it was.
+fn marks(profile: &Profile, clock: &Clock, tsc_hz: f64) -> Vec<Mark> {
     let mut marks = Vec::new();
     for (boot, number) in profile.boots.iter().zip(0..) {
+        let mut add = |tsc: u64, name: String, is_setting| {
+            let zero = clock.zero(number);
+            let early = zero.checked_sub(tsc).filter(|ticks| *ticks > 0).map(|ticks| ticks as f64 / tsc_hz);
+            let name = early.map_or(name.clone(), |seconds| format!("{name} ({seconds:.6} s earlier)"));
+            marks.push(Mark { boot: number, tsc: tsc.max(zero), name, is_setting });
+        };
         for (list, is_setting) in [(&boot.marks, false), (&boot.settings, true)] {
-            marks.extend(list.iter().map(|mark| Mark {
-                boot: number,
-                tsc: mark.tsc,
-                name: visible(&String::from_utf8_lossy(&mark.name)).into_owned(),
-                is_setting,
-            }));
+            for mark in list {
+                add(mark.tsc, visible(&String::from_utf8_lossy(&mark.name)).into_owned(), is_setting);
+            }
         }
-        marks.extend(boot.lockups.iter().map(|lockup| Mark {
-            boot: number,
-            tsc: lockup.tsc,
-            name: lockups::sentence(lockup, boot.tsc_hz().map(|hz| hz as f64)),
-            is_setting: false,
-        }));
+        for lockup in &boot.lockups {
+            add(lockup.tsc, lockups::sentence(lockup, boot.tsc_hz().map(|hz| hz as f64)), false);
+        }
     }
     marks
 }

@@ -9,6 +9,7 @@ pub mod json;
 use crate::account::Account;
 use crate::aliasing::Verdict;
 use crate::intervals::Intervals;
+use crate::output::columns::{self, Columns};
 use crate::output::{lockups, time};
 use crate::overview::{CHECKED, Overview};
 use crate::profile::{Counters, Profile};
@@ -24,8 +25,6 @@ use std::fmt::Write as _;
 const BARS: usize = 20;
 /// Maximum number of lines in the table of tasks.
 const MAX_TASKS: usize = 20;
-/// Length of the longest bar in characters.
-const WIDTH: u64 = 50;
 
 /// Formats the text.
 pub fn text(
@@ -53,6 +52,9 @@ pub fn text(
         }
         for lockup in &boot.lockups {
             let _ = writeln!(text, "  {} until TSC {:x}", lockups::sentence(lockup, tsc_hz), lockup.tsc);
+        }
+        if let Some((first, _)) = boot.span() {
+            let _ = writeln!(text, "  time 0 is that of the first sample or hit: TSC {first:x}");
         }
         events(&boot.events, boot.missing_meta_words, &mut text);
         for (name, point) in &boot.points {
@@ -121,11 +123,14 @@ fn events(events: &BTreeMap<Vec<u8>, Counters>, missing_meta_words: u64, text: &
     let mut rows: Vec<_> = events.iter().collect();
     rows.sort_by_key(|(_, counts)| Reverse(counts.values().fold(0, |sum: u64, count| sum.saturating_add(*count))));
     if !rows.is_empty() {
-        let _ = writeln!(text, "  events{}  task", names.iter().map(|name| format!("{name:>18}")).collect::<String>());
-    }
-    for (task, counts) in rows.iter().take(MAX_TASKS) {
-        let counts = names.iter().map(|name| format!("{:>18}", counts.get(*name).unwrap_or(&0)));
-        let _ = writeln!(text, "        {}  {}", counts.collect::<String>(), visible(&String::from_utf8_lossy(task)));
+        let heads = [("  events", 8)].into_iter().chain(names.iter().map(|name| (&name[..], 17)));
+        let mut table = Columns::with_heads(heads, "task");
+        for (task, counts) in rows.iter().take(MAX_TASKS) {
+            let counts = names.iter().map(|name| counts.get(*name).unwrap_or(&0).to_string());
+            let cells = std::iter::once(String::new()).chain(counts);
+            table.row(cells, visible(&String::from_utf8_lossy(task)));
+        }
+        text.push_str(&table.text());
     }
     if rows.len() > MAX_TASKS {
         let _ = writeln!(text, "        and {} tasks with fewer", rows.len() - MAX_TASKS);
@@ -160,7 +165,7 @@ fn intervals(all: &Intervals, tsc_hz: Option<f64>, text: &mut String) {
     let most = bars.iter().copied().max().unwrap_or(1).max(1);
     for (number, count) in bars.iter().enumerate() {
         let from = shown(number as f64 * 2.0 * middle / BARS as f64);
-        let bar = "#".repeat((count * WIDTH).div_ceil(most) as usize);
+        let bar = columns::bar(*count, most);
         let _ = writeln!(text, "  {}{from:>12} {count:>8} {bar}", if number == BARS { ">" } else { " " });
     }
 }

@@ -3,6 +3,7 @@
 //! In: the points of all boots. Out: text, or a JSON document. A quantile is given as the least and the greatest value
 //! that it can have, because the kernel keeps a histogram by powers of two.
 
+use crate::output::columns::{Columns, bar};
 use crate::points::{Counts, Point};
 use crate::symbols::name::visible;
 use kprof_format::point::{PointCounter, weights};
@@ -12,8 +13,6 @@ use std::fmt::Write as _;
 
 /// The quantiles that are shown, and their names.
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0)];
-/// Length of the longest bar in characters.
-const WIDTH: u64 = 40;
 
 /// Formats the text.
 pub fn text(points: &BTreeMap<String, Point>) -> String {
@@ -35,18 +34,19 @@ fn one(name: &str, point: &Point, text: &mut String) {
         }
     }
     let buckets = point.buckets();
-    let most = buckets.iter().copied().max().unwrap_or(0).max(1);
+    let most = buckets.iter().copied().max().unwrap_or(0);
     let used = |bucket: &usize| buckets[*bucket] > 0;
     let first = (0..buckets.len()).find(used);
     let last = (0..buckets.len()).rfind(used);
     if let Some((first, last)) = first.zip(last) {
-        let _ = writeln!(text, "  {:>32} {:>12} {:>7}", format!("weight in {unit}"), "hits", "%");
+        let mut table =
+            Columns::with_heads([(format!("weight in {unit}"), 34), ("hits".into(), 12), ("%".into(), 7)], "");
         for (bucket, count) in buckets.iter().enumerate().take(last + 1).skip(first) {
-            let (count, (least, greatest)) = (*count, weights(bucket));
-            let share = 100.0 * count as f64 / point.weighed() as f64;
-            let bar = "#".repeat((u128::from(count) * u128::from(WIDTH)).div_ceil(u128::from(most)) as usize);
-            let _ = writeln!(text, "  {:>32} {count:>12} {share:>7.2} {bar}", range(least, greatest));
+            let (least, greatest) = weights(bucket);
+            let share = format!("{:.2}", 100.0 * *count as f64 / point.weighed() as f64);
+            table.row([range(least, greatest), count.to_string(), share], bar(*count, most));
         }
+        text.push_str(&table.text());
     }
     for (cpu, counts) in point.cpus.iter().filter(|(_, counts)| counts.hits() > 0) {
         let hits = counts.hits();

@@ -4,6 +4,7 @@
 //! bytes. Losses are shown, never hidden.
 
 pub mod annotate;
+pub mod columns;
 pub mod export;
 pub mod flamegraph;
 pub mod folded;

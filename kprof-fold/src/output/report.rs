@@ -6,6 +6,7 @@
 pub mod csv;
 pub mod json;
 
+use super::columns::Columns;
 use super::folded::LOST;
 use super::groups::{self, Group};
 use super::lockups::sentence;
@@ -169,18 +170,19 @@ fn groups(input: Input<'_>, style: &Style, by: &str, text: &mut String) {
     let all = input.whole();
     let _ = writeln!(text, "{samples} {}, {} lost{note}\n\nBy {by}, {}", what(input), input.lost, shares(input));
     let unit = input.event.map_or("samples", |event| &event.unit);
-    let _ = writeln!(text, "      % {unit:>9}  {by:<24}  busiest function, with its part of the {by}");
+    let last = format!("{by:<24}  busiest function, with its part of the {by}");
+    let mut table = Columns::with_heads([("%", 7), (unit, 9)], &last);
+    let share = |part: u64| format!("{:.2}", percent(part, all));
     for row in &rows {
-        let (group, part, busiest) = (name(row.frame), percent(row.samples, all), name(row.busiest.0));
         let of_it = percent(row.busiest.1, row.samples);
-        let _ = writeln!(text, "{part:7.2} {:>9}  {group:<24}  {busiest} ({of_it:.0} %)", row.samples);
+        let last = format!("{:<24}  {} ({of_it:.0} %)", name(row.frame), name(row.busiest.0));
+        table.row([share(row.samples), row.samples.to_string()], last);
     }
-    for (name, count) in input.beside() {
-        let _ = writeln!(text, "{:7.2} {count:>9}  {name}", percent(count, all));
-    }
+    input.beside().for_each(|(name, count)| table.row([share(count), count.to_string()], name));
     if rows.len() < count {
-        let _ = writeln!(text, "... {} more (--top 0 shows all)", count - rows.len());
+        table.line(format!("... {} more (--top 0 shows all)", count - rows.len()));
     }
+    text.push_str(&table.text());
 }
 
 fn sort(input: Input<'_>, rows: &mut [Row], by: Sort) {
@@ -198,19 +200,17 @@ fn sort(input: Input<'_>, rows: &mut [Row], by: Sort) {
 fn table(input: Input<'_>, style: &Style, rows: &mut Vec<Row>, text: &mut String) {
     let (all, before) = (input.whole(), rows.len());
     cut(input, style, rows);
-    let _ = writeln!(text, "\n   self %  total %      self     total  function");
-    let percent = |part: u64| part as f64 * 100.0 / all.max(1) as f64;
-    for row in rows.iter() {
-        let (own, total, name) = (percent(row.self_samples), percent(row.total), input.folded.frames.shown(row.frame));
-        let _ = writeln!(text, "{own:8.2} {total:8.2} {:>9} {:>9}  {name}", row.self_samples, row.total);
-    }
-    for (name, count) in input.beside() {
-        let part = percent(count);
-        let _ = writeln!(text, "{part:8.2} {part:8.2} {count:>9} {count:>9}  {name}");
-    }
+    let mut table = Columns::with_heads([("self %", 8), ("total %", 8), ("self", 9), ("total", 9)], "function");
+    let mut row = |own: u64, total: u64, name: &str| {
+        let share = |part: u64| format!("{:.2}", part as f64 * 100.0 / all.max(1) as f64);
+        table.row([share(own), share(total), own.to_string(), total.to_string()], name);
+    };
+    rows.iter().for_each(|one| row(one.self_samples, one.total, &input.folded.frames.shown(one.frame)));
+    input.beside().for_each(|(name, count)| row(count, count, name));
     if rows.len() < before {
-        let _ = writeln!(text, "... {} more (--top 0 --limit 0% shows all)", before - rows.len());
+        table.line(format!("... {} more (--top 0 --limit 0% shows all)", before - rows.len()));
     }
+    let _ = write!(text, "\n{}", table.text());
 }
 
 /// Notes on what limits the exactness of times and addresses.
@@ -232,13 +232,14 @@ fn where_time_went(input: Input<'_>, text: &mut String) {
         return;
     }
     let _ = writeln!(text, "\n{}", time::heading(input.profile, input.account));
+    let mut table = Columns::new(&[9, 10]);
+    let percent = |per_mille: u64| format!("{:.1} %", per_mille as f64 / 10.0);
     for row in &rows {
-        let percent = row.per_mille as f64 / 10.0;
         let ticks = if row.ticks > 0 { row.ticks.to_string() } else { "-".to_owned() };
-        let _ = writeln!(text, "{percent:7.1} % {ticks:>10}  {}", row.what);
+        table.row([percent(row.per_mille), ticks], row.what);
     }
-    let whole: u64 = rows.iter().map(|row| row.per_mille).sum();
-    let _ = writeln!(text, "{:7.1} %", whole as f64 / 10.0);
+    table.row([percent(rows.iter().map(|row| row.per_mille).sum())], "");
+    text.push_str(&table.text());
     if let Some(below) = time::below(input.profile, input.account) {
         let _ = writeln!(text, "{below}");
     }
@@ -272,23 +273,24 @@ fn cpus(input: Input<'_>, text: &mut String) {
     let sums = account.fates();
     let shown = || FATES.iter().enumerate().filter(|(at, fate)| fate.is_shown(sums[*at]));
     let has_boots = account.cpus.iter().any(|cpu| cpu.boot != account.cpus[0].boot);
-    let mut boot = None;
-    for cpu in &account.cpus {
-        if boot.replace(cpu.boot) != Some(cpu.boot) {
-            let heading = if has_boots { format!("Boot {}\n", cpu.boot + 1) } else { String::new() };
-            let heads: String = shown().map(|(_, fate)| format!(" {:>9}", fate.name)).collect();
-            let _ = writeln!(text, "\n{heading}CPU  {:>10}{heads} {:>10}  account", Counter::Sent.name(), "in file");
+    for cpus in account.cpus.chunk_by(|a, b| a.boot == b.boot) {
+        let heading = if has_boots { format!("Boot {}\n", cpus[0].boot + 1) } else { String::new() };
+        let fates = shown().map(|(_, fate)| (fate.name, 9));
+        let heads = [("CPU ", 4), (Counter::Sent.name(), 10)].into_iter().chain(fates).chain([("in file", 10)]);
+        let mut table = Columns::with_heads(heads, "account");
+        for cpu in cpus {
+            // Only the final counters are those of all ticks.
+            let count = |ticks: u64| if cpu.is_final || ticks > 0 { ticks.to_string() } else { "-".to_owned() };
+            let verdict = match (cpu.is_final, cpu.faults.is_empty()) {
+                (_, false) => cpu.faults.join("; "),
+                (true, true) => "balanced".to_owned(),
+                (false, true) => "not closed yet".to_owned(),
+            };
+            let fates = shown().map(|(at, _)| count(cpu.fates[at]));
+            let first = [format!("{:<4}", cpu.cpu), count(cpu.get(Counter::Sent))].into_iter();
+            table.row(first.chain(fates).chain([cpu.in_file.to_string()]), verdict);
         }
-        // Only the final counters are those of all ticks.
-        let count = |ticks: u64| if cpu.is_final || ticks > 0 { ticks.to_string() } else { "-".to_owned() };
-        let values: String = shown().map(|(at, _)| format!(" {:>9}", count(cpu.fates[at]))).collect();
-        let _ = write!(text, "{:<4} {:>10}{values}", cpu.cpu, count(cpu.get(Counter::Sent)));
-        let verdict = match (cpu.is_final, cpu.faults.is_empty()) {
-            (_, false) => cpu.faults.join("; "),
-            (true, true) => "balanced".to_owned(),
-            (false, true) => "not closed yet".to_owned(),
-        };
-        let _ = writeln!(text, " {:>10}  {verdict}", cpu.in_file);
+        let _ = write!(text, "\n{heading}{}", table.text());
     }
     let losses = account.losses_in_words();
     if !losses.is_empty() {

@@ -2,6 +2,7 @@
 //!
 //! In: groups of requests. Out: a table for each point, or a JSON document.
 
+use crate::output::columns::Columns;
 use crate::requests::{Group, Key};
 use crate::symbols::name::visible;
 use kprof_format::point::weights;
@@ -14,20 +15,19 @@ const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), 
 
 /// Formats the tables. `account` says in one line what became of the hits of a point.
 pub fn text(groups: &BTreeMap<Key, Group>, account: impl Fn(&str) -> String) -> String {
-    let (mut text, mut last) = (String::new(), None);
-    for ((point, device, size), group) in groups {
-        if last.replace(point) != Some(point) {
-            let _ = writeln!(text, "{}", account(point));
-            let _ = write!(text, "  device {:>24} {:>9} {:>11}", "size in bytes", "requests", "mean ns");
-            QUANTILES.iter().for_each(|(name, _)| text.push_str(&format!(" {name:>10}")));
-            text.push('\n');
+    let mut text = String::new();
+    let all: Vec<(&Key, &Group)> = groups.iter().collect();
+    for of_point in all.chunk_by(|((one, ..), _), ((other, ..), _)| one == other) {
+        let first = [("device", 8), ("size in bytes", 24), ("requests", 9), ("mean ns", 11)].into_iter();
+        let mut table = Columns::with_heads(first.chain(QUANTILES.map(|(name, _)| (name, 10))), "");
+        for ((_, device, size), group) in of_point {
+            let (least, greatest) = weights(*size);
+            let mean = format!("{:.1}", group.sum() as f64 / group.ns.len().max(1) as f64);
+            let first = [device.to_string(), format!("{least} to {greatest}"), group.ns.len().to_string(), mean];
+            table.row(first.into_iter().chain(QUANTILES.map(|(_, share)| group.quantile(share).to_string())), "");
         }
-        let (least, greatest) = weights(*size);
-        let mean = group.sum() as f64 / group.ns.len().max(1) as f64;
-        let range = format!("{least} to {greatest}");
-        let _ = write!(text, "  {device:>6} {range:>24} {:>9} {mean:>11.1}", group.ns.len());
-        QUANTILES.iter().for_each(|(_, share)| text.push_str(&format!(" {:>10}", group.quantile(*share))));
-        text.push('\n');
+        let ((point, ..), _) = of_point[0];
+        let _ = write!(text, "{}\n{}", account(point), table.text());
     }
     text
 }

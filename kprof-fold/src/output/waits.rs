@@ -3,15 +3,13 @@
 //! In: the times of tasks by name, with the number of tasks of that name. Out: text, or a JSON document. The shares of
 //! a task add up to 100 %: each is rounded such that the sum up to it is right.
 
+use crate::output::columns::{Columns, bar};
 use crate::symbols::name::visible;
 use crate::task_times::TaskTimes;
 use kprof_format::waiting::TaskPart;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-
-/// Length of the longest bar in characters.
-const WIDTH: u64 = 40;
 
 /// Formats the text. Without `tsc_hz` times are in ticks.
 pub fn text(tasks: &BTreeMap<String, (u64, TaskTimes)>, tsc_hz: Option<f64>) -> String {
@@ -27,11 +25,12 @@ pub fn text(tasks: &BTreeMap<String, (u64, TaskTimes)>, tsc_hz: Option<f64>) -> 
 fn one(name: &str, count: u64, times: &TaskTimes, tsc_hz: Option<f64>, text: &mut String) {
     let several = if count == 1 { String::new() } else { format!(" in {count} tasks") };
     let _ = writeln!(text, "{name}: {}{several}", duration(times.wall, tsc_hz));
+    let mut table = Columns::new(&[30, 16, 7]);
     for ((label, ticks), share) in rows(times).iter().zip(shares(times)) {
-        let bar = "#".repeat((share * WIDTH).div_ceil(10_000) as usize);
-        let share = format!("{}.{:02}", share / 100, share % 100);
-        let _ = writeln!(text, "  {label:<28} {:>16} {share:>7} {bar}", duration(*ticks, tsc_hz));
+        let part = format!("{}.{:02}", share / 100, share % 100);
+        table.row([format!("  {label:<28}"), duration(*ticks, tsc_hz), part], bar(share, 10_000));
     }
+    text.push_str(&table.text());
     let sum = times.parts.values().fold(0_u64, |sum, ticks| sum.saturating_add(*ticks));
     let balance = if times.is_balanced() { "balanced" } else { "not balanced" };
     let _ = writeln!(text, "  {balance}: {} ticks = {sum} ticks of the parts", times.wall);

@@ -20,7 +20,7 @@ impl<C: Consumer> Ingest<C> {
         let mut read = 0;
         for (number, line) in &open.event_lines {
             self.line = *number;
-            match self.event(line) {
+            match self.event(cpu, line) {
                 Some(()) => read += 1,
                 None => {
                     let file = &self.file;
@@ -40,13 +40,16 @@ impl<C: Consumer> Ingest<C> {
         self.consumer.commit();
     }
 
-    /// Reads one line. `None` if it is not a line of an event.
-    fn event(&mut self, line: &[u8]) -> Option<()> {
+    /// Reads one line of the stream of a CPU. `None` if it is not a line of an event.
+    fn event(&mut self, cpu: u32, line: &[u8]) -> Option<()> {
         let (event, stack) = EventLine::parse(std::str::from_utf8(line).ok()?)?;
         let Name::Escaped(task) = event.task else { return None };
         let mut words = addresses(stack).collect::<Option<Vec<u64>>>()?;
         let name = event.point.to_string();
-        self.present_boot().points.entry(name).or_default().add_event(event.cpu);
+        let boot = self.present_boot();
+        boot.points.entry(name).or_default().add_event(event.cpu);
+        let (first, last) = boot.event_streams.entry(cpu).or_default().tsc.get_or_insert((event.tsc, event.tsc));
+        (*first, *last) = ((*first).min(event.tsc), (*last).max(event.tsc));
         if !self.consumer.takes_events() {
             return Some(());
         }

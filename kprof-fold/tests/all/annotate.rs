@@ -36,7 +36,7 @@ fn printed(function: &str, symbols: &Symbols, file: &str, batches: &str, more: &
     let profile = folder.path().join("profile");
     std::fs::write(&profile, text).expect("the test folder is writable");
     let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
-    let done = fold.args(["annotate", "-q", function]).args(more).arg(&profile).arg(file).output();
+    let done = fold.args(["annotate", "-q"]).args(more).arg(&profile).arg(file).arg(function).output();
     let done = done.expect("kprof-fold runs");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     String::from_utf8_lossy(&done.stdout).into_owned()

@@ -88,3 +88,30 @@ fn blank_lines_and_comments_in_folded_stacks_are_skipped() {
     assert!(done.status.success(), "{}", said(&done));
     assert!(String::from_utf8_lossy(&done.stdout).contains("(NEW, 100 samples)"));
 }
+
+#[test]
+fn annotate_takes_the_profile_and_the_kernel_first_as_every_verb_does() {
+    let folder = folder();
+    let done = run(folder.path(), &["annotate", "profile.txt", "syms", "kmain"]);
+    assert!(said(&done).contains("annotate needs the kernel's ELF file"), "{}", said(&done));
+    let done = run(folder.path(), &["annotate", "kmain", "profile.txt", "syms"]);
+    assert_eq!(done.status.code(), Some(2));
+    assert!(said(&done).contains("annotate profile.txt syms kmain"), "{}", said(&done));
+    // The clock comes last, as in every verb.
+    let done = run(folder.path(), &["annotate", "no-clock.txt", "syms", "kmain", "2.2", "--between", "0", "1"]);
+    assert!(said(&done).contains("annotate needs the kernel's ELF file"), "{}", said(&done));
+}
+
+#[test]
+fn a_name_that_matches_nothing_is_refused_for_hits_as_for_samples() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/inputs");
+    for event in [&[][..], &["--event", "lock.wait"]] {
+        for (option, name, meant) in [("--under", "mm::mup", "mm::map"), ("--task", "ddd", "dd")] {
+            let words = ["folded", "events-after-a-sample.profile", "five-functions.syms", "--user", option, name];
+            let done = run(&golden, &[&words, event].concat());
+            let said = said(&done);
+            assert_eq!(done.status.code(), Some(2), "{option} {event:?}: {said}");
+            assert!(said.contains(option) && (event.is_empty() || said.contains(meant)), "{event:?}: {said}");
+        }
+    }
+}

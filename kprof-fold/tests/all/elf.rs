@@ -187,7 +187,7 @@ fn annotate(header: &str) -> (Option<i32>, String, String) {
         std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("annotate-{}.profile", header.len()));
     std::fs::write(&profile, text).expect("the test folder is writable");
     let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
-    let done = fold.args(["annotate", "-q", "*::the_function_around_it"]).arg(&profile).arg(&file).output();
+    let done = fold.args(["annotate", "-q"]).arg(&profile).arg(&file).arg("*::the_function_around_it").output();
     let done = done.expect("kprof-fold runs");
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     (done.status.code(), text(done.stdout), text(done.stderr))

@@ -18,37 +18,49 @@ const SYMS: &str = "ffffffff80001000 0000000000000100 T kmain\n\
     ffffffff80003000 0000000000000100 t idle\n";
 
 /// Ten samples of CPU 1 in a ring that then lost 7, and two of CPU 2, one of the idle task. A TSC tick is a nanosecond.
-fn profile() -> String {
+pub fn profile() -> String {
+    profile_with([0; 3])
+}
+
+/// The same with these ticks of CPU 1 in user code, in the idle task and coalesced.
+pub fn profile_with([user, idle, coalesced]: [u32; 3]) -> String {
     let line = |task: &str, tsc: u32, stack: &str| format!("{task} 1 {tsc:x} {stack}\n");
     let kernel = "ffffffff80001010";
     let interrupt = "ffffffff80002010 fffffffffffff121 ffffffff80001020 fffffffffffff300 fffffffffffff500 1000";
     let samples: String = (0..10)
         .map(|at| line(["init", "work%201"][at as usize % 2], at * 1_000_000, if at < 7 { kernel } else { interrupt }))
         .collect();
-    let idle = "t 2 f4240 ffffffff80003010 fffffffffffff002\nt 2 1e8480 ffffffff80001010\n";
+    let of_idle_task = "t 2 f4240 ffffffff80003010 fffffffffffff002\nt 2 1e8480 ffffffff80001010\n";
     let batch = |cpu: u32, lost: u32, samples: &str| {
         let words: usize = samples.lines().map(|line| 4 + line.split(' ').count()).sum();
         let count = samples.lines().count();
-        let taken = count as u32 + lost;
+        let [user, idle, coalesced] = if cpu == 1 { [user, idle, coalesced] } else { [0; 3] };
+        let taken = count as u32 + lost + user + idle;
+        let sent = taken + coalesced;
         format!(
-            "# batch cpu={cpu} from=0 to={words} sent={taken} taken={taken} coalesced=0 user=0 idle=0 lost-full={lost} \
-             recorded={count} delivered={count}\n{samples}# end cpu={cpu} to={words} samples={count}\n"
+            "# batch cpu={cpu} from=0 to={words} sent={sent} taken={taken} coalesced={coalesced} user={user} \
+             idle={idle} lost-full={lost} recorded={count} delivered={count}\n\
+             {samples}# end cpu={cpu} to={words} samples={count}\n"
         )
     };
     let marks = names("# mark tsc=1e8480 name=boot%20done\n# setting tsc=2dc6c0 value=depth%2032\n");
     let head = "# kprof-profile 1\n# tsc-hz 1000000000\n# boot b\n# arch riscv64\n# hz 1000\n\
                 # build-id 00112233445566778899aabbccddeeff00112233\n";
-    sealed(&format!("{head}{marks}{}{}", batch(1, 7, &samples), batch(2, 0, idle)))
+    sealed(&format!("{head}{marks}{}{}", batch(1, 7, &samples), batch(2, 0, of_idle_task)))
 }
 
-fn export(name: &str, options: &[&str]) -> Vec<u8> {
+pub fn export(name: &str, options: &[&str]) -> Vec<u8> {
+    export_of(name, &profile(), options)
+}
+
+pub fn export_of(name: &str, profile: &str, options: &[&str]) -> Vec<u8> {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let file = |end: &str, text: &str| {
         let path = folder.join(format!("exports-{name}.{end}"));
         fs::write(&path, text).expect("the test folder is writable");
         path.display().to_string()
     };
-    let words = [file("profile", &profile()), file("syms", SYMS)];
+    let words = [file("profile", profile), file("syms", SYMS)];
     let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
     let done = fold.args(["export", "-q"]).args(options).args(words).output().expect("kprof-fold runs");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -59,7 +71,7 @@ fn json(name: &str, options: &[&str]) -> Value {
     serde_json::from_slice(&export(name, options)).expect("is JSON")
 }
 
-fn numbers(list: &Value) -> Vec<f64> {
+pub fn numbers(list: &Value) -> Vec<f64> {
     list.as_array().expect("is a list").iter().map(|one| one.as_f64().expect("is a number")).collect()
 }
 
@@ -149,7 +161,7 @@ fn the_firefox_profiler_has_tasks_kinds_of_code_marks_losses_and_the_build() {
 }
 
 /// The samples of a trace, and its other packets.
-fn packets(bytes: &[u8]) -> (Vec<SamplePacket>, Vec<Packet>) {
+pub fn packets(bytes: &[u8]) -> (Vec<SamplePacket>, Vec<Packet>) {
     let (mut rest, mut samples, mut packets) = (bytes, Vec::new(), Vec::new());
     while !rest.is_empty() {
         assert_eq!(prost::encoding::decode_varint(&mut rest).expect("is a field"), 10);
@@ -283,7 +295,7 @@ fn the_firefox_profiler_has_each_hit_at_its_time_and_the_weights_add_up_to_the_e
     ];
     assert_eq!(rows(&bytes), expected);
     // Times are milliseconds. Of CPU 2 one of five hits was recorded: they are scaled to what the folded stacks have.
-    let times = export("events-on-cpus.profile", "lock.wait");
+    let times = export("events-after-a-sample.profile", "lock.wait");
     let expected = [
         row("CPU 1/a b", "tracing-ms", &[1.2], &[1.3]),
         row("CPU 1/dd", "tracing-ms", &[0.3], &[0.3]),
@@ -311,7 +323,7 @@ fn the_firefox_profiler_has_each_hit_at_its_time_and_the_weights_add_up_to_the_e
 }
 
 /// What happens on the tracks of events: time, kind, the name of the track, and for a beginning the arguments.
-fn on_tracks(packets: &[Packet]) -> Vec<(u64, i32, String, String)> {
+pub fn on_tracks(packets: &[Packet]) -> Vec<(u64, i32, String, String)> {
     let names: BTreeMap<u64, String> = packets
         .iter()
         .filter_map(|packet| packet.track_descriptor.clone())
@@ -326,12 +338,12 @@ fn on_tracks(packets: &[Packet]) -> Vec<(u64, i32, String, String)> {
         let arguments: Vec<String> = event.debug_annotations.iter().map(argument).collect();
         Some((packet.timestamp?, event.r#type, names[&event.track_uuid].clone(), arguments.join(" ")))
     };
-    packets.iter().filter_map(one).collect()
+    packets.iter().filter_map(one).filter(|(.., track, _)| track != "time 0").collect()
 }
 
 #[test]
 fn perfetto_has_a_slice_as_long_as_the_weight_of_each_hit_that_ends_at_its_time() {
-    let (samples, packets) = packets(&events("events-on-cpus.profile", "perfetto", "lock.wait"));
+    let (samples, packets) = packets(&events("events-after-a-sample.profile", "perfetto", "lock.wait"));
     let wait = "task/lock.wait (ns)";
     let expected = [
         (0, 1, wait, "weight=300000 CPU=1 argument 1=7 argument 2=255"),
@@ -393,9 +405,9 @@ fn the_firefox_profiler_has_a_counter_of_the_weights_of_each_cpu_in_the_order_of
         row("CPU 1", "kprof", &[0.3, 1.3], &[300_000.0, 1_200_000.0]),
         row("CPU 2", "kprof", &[0.3, 0.302], &[18_769.0, 32_846.0]),
     ];
-    assert_eq!(counters("events-on-cpus.profile", "lock.wait"), times);
+    assert_eq!(counters("events-after-a-sample.profile", "lock.wait"), times);
     let heap = counters("heap.profile", "heap.live");
-    assert_eq!(heap, [row("kernel", "Memory", &[0.0, 1999.991808], &[106_651.0, 70_139.0])]);
+    assert_eq!(heap, [row("kernel", "Memory", &[0.004096, 1999.995904], &[106_651.0, 70_139.0])]);
 }
 
 #[test]
@@ -405,7 +417,7 @@ fn the_heap_is_bytes_at_their_times_in_the_firefox_profiler_and_a_heap_profile_i
     assert_eq!((threads.len(), &threads[0]["name"], &samples["weightType"]), (1, &"heap.live".into(), &"bytes".into()));
     // The allocation that was freed is not there; the others are at the times at which they were made.
     assert_eq!(numbers(&samples["weight"]), [106_651.0, 70_139.0]);
-    assert_eq!(numbers(&samples["timeDeltas"]), [0.0, 1999.991808]);
+    assert_eq!(numbers(&samples["timeDeltas"]), [0.004096, 1999.991808]);
     let (samples, packets) = packets(&events("heap.profile", "perfetto", "heap.live"));
     let heaps: Vec<_> = packets.iter().filter_map(|packet| packet.profile_packet.clone()).collect();
     let dump = &heaps[0].process_dumps[0];

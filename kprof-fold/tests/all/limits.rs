@@ -63,7 +63,7 @@ fn every_subcommand_has_the_exit_codes_for_skipped_lost_and_unbalanced() {
         &["lockups", "FILE", "SYMS"],
         &["export", "--to", "speedscope", "FILE", "SYMS"],
         &["export", "--to", "perfetto", "FILE", "SYMS"],
-        &["annotate", "*sampled_function", "FILE", "ELF"],
+        &["annotate", "FILE", "ELF", "*sampled_function"],
         &["top", "--once", "FILE", "SYMS"],
         &["diff", "FILE", "FILE", "SYMS"],
     ];

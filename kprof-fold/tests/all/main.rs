@@ -21,6 +21,7 @@ mod doctor;
 mod doubts;
 mod elf;
 mod event_cpus;
+mod export_times;
 mod exports;
 mod forms;
 mod golden;

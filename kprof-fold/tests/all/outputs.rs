@@ -31,7 +31,7 @@ const COMMANDS: [&[&str]; 19] = [
     &["export", "--to", "perfetto", "FILE", "SYMS"],
     &["export", "--to", "firefox", "FILE", "SYMS"],
     &["export", "--to", "pprof", "FILE", "SYMS"],
-    &["annotate", "*sampled_function", "FILE", "ELF"],
+    &["annotate", "FILE", "ELF", "*sampled_function"],
     &["top", "--once", "FILE", "SYMS"],
     &["doctor", "FILE", "SYMS"],
     &["diff", "FILE", "FILE", "SYMS"],

@@ -57,7 +57,7 @@ fn contexts_are_chosen_by_their_plain_names() {
     let done = fold.args(["--task", "wor", &profile, &syms]).output().expect("kprof-fold runs");
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(
-        done.status.code() == Some(2) && said.contains("no sample is of such a task; did you mean `work 1`"),
+        done.status.code() == Some(2) && said.contains("no sample or hit is of such a task; did you mean `work 1`"),
         "{said}"
     );
 }

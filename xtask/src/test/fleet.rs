@@ -89,9 +89,10 @@ fn make(fold: &Path, folder: &Path, number: u64) -> Result<()> {
     run(&["folded"], &texts.join("folded"))?;
     run(&["folded", "--by", "task"], &texts.join("task"))?;
     run(&["folded", "--by", "cpu"], &texts.join("cpu"))?;
-    run(&["folded", "--irq-off"], &texts.join("off"))?;
     for cpu in 0..profiles::CPUS {
-        run(&["folded", "--cpu", &cpu.to_string()], &texts.join(format!("cpu-{cpu}")))?;
+        let of_cpu = ["--cpu", &cpu.to_string()];
+        run(&[&["folded"][..], &of_cpu].concat(), &texts.join(format!("cpu-{cpu}")))?;
+        run(&[&["report"][..], &of_cpu].concat(), &texts.join(format!("report-{cpu}.json")))?;
     }
     for second in 0..profiles::SECONDS {
         let [from, to] = [second, second + 1].map(|second| second.to_string());

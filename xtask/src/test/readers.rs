@@ -132,7 +132,7 @@ fn export(folder: &Path) -> Result<()> {
         fold.args(words).args(["-q", "--event", event]).arg(golden.join(input)).arg(golden.join("five-functions.syms"));
         run::output(fold.arg("-o").arg(folder.join(output))).map(drop)
     };
-    let (heap, wait) = (("heap.live", "heap.profile"), ("lock.wait", "events-on-cpus.profile"));
+    let (heap, wait) = (("heap.live", "heap.profile"), ("lock.wait", "events-after-a-sample.profile"));
     for form in ["speedscope", "firefox", "perfetto"] {
         events(&["export", "--to", form], heap, &format!("{form}-heap"))?;
     }

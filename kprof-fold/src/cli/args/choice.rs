@@ -22,8 +22,8 @@ pub struct Choice {
     /// Only tasks of this name (`*` for anything, /REGEX/); may be repeated
     #[arg(long, value_name = "NAME")]
     pub task: Vec<Pattern>,
-    /// Only from one time to another: seconds since the first sample, @seconds of the TSC clock, 0xTSC, a mark, start,
-    /// end
+    /// Only from one time to another: seconds since the first sample or hit, @seconds of the TSC clock, 0xTSC, a mark,
+    /// start, end
     #[arg(long, num_args = 2, value_names = ["FROM", "TO"], allow_hyphen_values = true)]
     pub between: Vec<String>,
     /// Only stacks with this function, from it inwards: a name, the end or any part of one, `*` for anything, /REGEX/;

@@ -89,8 +89,8 @@ Examples:
 /// `annotate`.
 pub const ANNOTATE: &str = "\
 Examples:
-  kprof-fold annotate map_page profiling.txt kernel.elf
-  kprof-fold annotate '/memcpy|memset/' profiling.txt kernel.elf --task dd";
+  kprof-fold annotate profiling.txt kernel.elf map_page
+  kprof-fold annotate profiling.txt kernel.elf '/memcpy|memset/' --task dd";
 
 /// `top`.
 pub const TOP: &str = "\

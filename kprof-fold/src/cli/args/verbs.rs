@@ -152,22 +152,16 @@ pub struct Script {
     pub choice: Choice,
 }
 
-/// Arguments of `info`.
+/// What the subcommands read and write that need no symbols of a kernel.
 #[derive(Args, Clone, Debug)]
-pub struct Info {
+pub struct Plain {
     /// Profile; `-` is standard input
     #[arg(value_name = "FILE")]
     pub file: String,
-    /// TSC clock in GHz, where the header has none
-    #[arg(value_name = "GHZ")]
-    pub ghz: Option<String>,
     /// The form of the output; without it the extension of -o FILE decides (.json, .csv, .txt), otherwise text. JSON
-    /// and CSV have all tasks
+    /// and CSV have everything
     #[arg(long, value_enum, value_name = "text|json|csv", hide_possible_values = true)]
     pub format: Option<TableFormat>,
-    /// The kernel's ELF file or symbols, for the names of functions that have had a probe
-    #[arg(long, value_name = "SYMS")]
-    pub syms: Option<String>,
     /// Output file [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<String>,
@@ -179,53 +173,50 @@ pub struct Info {
     pub limits: Limits,
 }
 
+/// Arguments of `info`.
+#[derive(Args, Clone, Debug)]
+pub struct Info {
+    /// What to read, and where to write.
+    #[command(flatten)]
+    pub plain: Plain,
+    /// TSC clock in GHz, where the header has none
+    #[arg(value_name = "GHZ", help_heading = None::<&str>)]
+    pub ghz: Option<String>,
+    /// The kernel's ELF file or symbols, for the names of functions that have had a probe
+    #[arg(long, value_name = "SYMS", help_heading = None::<&str>)]
+    pub syms: Option<String>,
+}
+
 /// Arguments of `latency`.
 #[derive(Args, Clone, Debug)]
 pub struct Latency {
-    /// Profile; `-` is standard input
-    #[arg(value_name = "FILE")]
-    pub file: String,
+    /// What to read, and where to write.
+    #[command(flatten)]
+    pub plain: Plain,
     /// Only these points; `block.*` is every point whose name begins with `block.`
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", help_heading = None::<&str>)]
     pub names: Vec<String>,
     /// Only hits on these CPUs, such as 0-3,7
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = crate::cli::values::cpus)]
+    #[arg(help_heading = None::<&str>)]
     pub cpu: Vec<Cpus>,
     /// Recorded requests to disks, by disk and size
-    #[arg(long)]
+    #[arg(long, help_heading = None::<&str>)]
     pub by_size: bool,
     /// The kernel's ELF file or symbols, for the names of functions that have had a probe
-    #[arg(long, value_name = "SYMS")]
+    #[arg(long, value_name = "SYMS", help_heading = None::<&str>)]
     pub syms: Option<String>,
-    /// The form of the output; without it the extension of -o FILE decides (.json, .csv, .txt), otherwise text
-    #[arg(long, value_enum, value_name = "text|json|csv", hide_possible_values = true)]
-    pub format: Option<TableFormat>,
-    /// Output file [default: standard output]
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<String>,
-    /// What gives an exit code other than 0.
-    #[command(flatten)]
-    pub limits: Limits,
 }
 
 /// Arguments of `waits`.
 #[derive(Args, Clone, Debug)]
 pub struct Waits {
-    /// Profile; `-` is standard input
-    #[arg(value_name = "FILE")]
-    pub file: String,
-    /// Only tasks of this name (`*` for anything, /REGEX/); may be repeated
-    #[arg(long, value_name = "NAME")]
-    pub task: Vec<Pattern>,
-    /// The form of the output; without it the extension of -o FILE decides (.json, .csv, .txt), otherwise text
-    #[arg(long, value_enum, value_name = "text|json|csv", hide_possible_values = true)]
-    pub format: Option<TableFormat>,
-    /// Output file [default: standard output]
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<String>,
-    /// What gives an exit code other than 0.
+    /// What to read, and where to write.
     #[command(flatten)]
-    pub limits: Limits,
+    pub plain: Plain,
+    /// Only tasks of this name (`*` for anything, /REGEX/); may be repeated
+    #[arg(long, value_name = "NAME", help_heading = None::<&str>)]
+    pub task: Vec<Pattern>,
 }
 
 /// Arguments of `lockups`.
@@ -314,7 +305,7 @@ pub enum Viewer {
     Pprof,
     /// ui.perfetto.dev (trace packets, protocol buffers)
     Perfetto,
-    /// DuckDB, Spark, Polars, ClickHouse: four tables in the folder of -o (docs/fleet.md)
+    /// DuckDB, Spark, Polars, ClickHouse: tables in the folder of -o (docs/fleet.md)
     #[cfg(feature = "parquet")]
     Parquet,
     /// OpenTelemetry's profiles (protocol buffers); experimental, as the standard is (docs/fleet.md)
@@ -326,7 +317,7 @@ pub enum Viewer {
 #[derive(Args, Clone, Debug)]
 pub struct Annotate {
     /// The function: its name, the end or any part of it, `*` for anything, /REGEX/
-    #[arg(value_name = "FUNCTION")]
+    #[arg(value_name = "FUNCTION", index = 3)]
     pub function: Pattern,
     /// All instructions in the order of their addresses, instead of source lines
     #[arg(long)]

@@ -125,7 +125,7 @@ impl Screen {
     }
 
     /// The width of the column with numbers of samples or weights.
-    pub fn width(&self, heading: usize) -> usize {
+    fn width(&self, heading: usize) -> usize {
         let most = self.functions.iter().map(|row| row.all.0).max().unwrap_or(0);
         most.to_string().len().max(heading).max(9)
     }

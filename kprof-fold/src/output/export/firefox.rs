@@ -1,8 +1,9 @@
 //! The Firefox Profiler's processed profile: a process for each CPU, in it a thread for each task. Stage: output.
 //!
 //! In: the samples of each CPU. Out: the document, written piece by piece and never all in memory. Each sample is in
-//! one thread, so the threads of a process add up to what its CPU did. Lost samples are a thread of their own; marks
-//! and settings are markers of the thread `marks`. A sample of a task that is not the idle one is a period of CPU time.
+//! one thread, so the threads of a process add up to what its CPU did. Lost samples, and ticks in user code and in the
+//! idle task, which the kernel only counts, are threads of their own; marks and settings are markers of the thread
+//! `marks`. A sample of a task that is not the idle one is a period of CPU time.
 //!
 //! Source of the form: `src/types/profile.ts` and `docs-developer/CHANGELOG-formats.md` of the repository
 //! github.com/firefox-devtools/profiler; version 61 has all tables that threads can share. Newer readers convert it.
@@ -10,8 +11,8 @@
 pub mod hits;
 mod tables;
 
-use super::Input;
 use super::places::Kind;
+use super::{Input, Reason, Ticks};
 use crate::tracks::Moment;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -28,11 +29,14 @@ const VERSION: u32 = 61;
 /// # Errors
 /// Errors of the writer.
 pub fn write(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let tables = Tables::new(input, &[input.lost]);
+    let has = |reason: &Reason| input.ticks.iter().any(|ticks| ticks.reason == *reason);
+    let reasons: Vec<Reason> = Reason::ALL.into_iter().filter(has).collect();
+    let beside = reasons.iter().map(|reason| (reason.name(input.select), tables::category_of(*reason)));
+    let tables = Tables::new(input, &beside.collect::<Vec<_>>());
     let mut threads = begin(input, &tables, &Value::Array(Vec::new()), out)?;
     for cpu in input.cpus() {
         threads.tasks(cpu)?;
-        threads.lost(cpu)?;
+        reasons.iter().zip(&tables.beside).try_for_each(|(reason, node)| threads.ticks(cpu, *reason, *node))?;
     }
     write!(out, "]}}")
 }
@@ -71,6 +75,10 @@ fn meta(input: &Input<'_>) -> Value {
         "pausedRanges": [],
         "usesOnlyOneStackType": true,
         "sourceCodeIsNotOnSearchfox": true,
+        "extra": [{
+            "label": "Time",
+            "entries": [{ "label": "Zero", "format": "string", "value": input.clock.words() }],
+        }],
         "stackwalk": 1,
         "markerSchema": [{
             "name": "Text",
@@ -173,21 +181,21 @@ impl Threads<'_> {
         Ok(())
     }
 
-    /// Lost samples: one entry for each part of the time in which some were lost, with their number as its weight.
-    fn lost(&mut self, cpu: (u32, u32)) -> io::Result<()> {
-        let losses: Vec<&super::Loss> = self.input.losses_of(cpu).collect();
-        if losses.is_empty() {
+    /// Ticks without a sample: one entry for each part of the time that has some, with their number as its weight.
+    fn ticks(&mut self, cpu: (u32, u32), reason: Reason, node: u32) -> io::Result<()> {
+        let all: Vec<&Ticks> = self.input.ticks_of(cpu, reason).collect();
+        if all.is_empty() {
             return Ok(());
         }
-        self.begin(&self.input.cpu_name(cpu), self.input.lost, &no_markers())?;
-        let weights: Vec<u64> = losses.iter().map(|loss| loss.samples).collect();
-        let stacks = vec![self.tables.beside[0]; losses.len()];
-        write!(self.out, "{{\"length\":{},\"weightType\":\"samples\",\"weight\":{weights:?},", losses.len())?;
+        self.begin(&self.input.cpu_name(cpu), reason.name(self.input.select), &no_markers())?;
+        let weights: Vec<u64> = all.iter().map(|ticks| ticks.count).collect();
+        let stacks = vec![node; all.len()];
+        write!(self.out, "{{\"length\":{},\"weightType\":\"samples\",\"weight\":{weights:?},", all.len())?;
         write!(self.out, "\"stack\":{stacks:?},\"timeDeltas\":")?;
         let mut before = 0;
         let input = self.input;
-        list(self.out, losses, |out, loss| {
-            let now = input.clock.nanos(cpu.0, loss.tsc.0);
+        list(self.out, all, |out, ticks| {
+            let now = input.clock.nanos(cpu.0, ticks.tsc.0);
             millis(out, now.saturating_sub(std::mem::replace(&mut before, now)));
         })?;
         write!(self.out, "}}}}")

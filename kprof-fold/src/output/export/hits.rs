@@ -4,7 +4,7 @@
 //! CPU: what was lost, and what was counted while no record was asked for. Together they are the exact total of the
 //! point. The hits of a CPU with the same stack stand together for exactly what the folded stacks of this CPU have.
 
-use super::lost_name;
+use super::Reason;
 use crate::amount::factor;
 use crate::events::{EventTally, Scaled};
 use crate::heap::{HeapTally, Made};
@@ -148,7 +148,7 @@ impl HitLog {
         let hits = events.iter().map(hit).collect();
         // Of what was only counted no task is known.
         let only_counted = |one: &Scaled| if select.tasks.is_empty() { one.only_counted } else { 0 };
-        let lost = lost_name(select);
+        let lost = Reason::Lost.name(select);
         let sums = |(cpu, one): (&_, &Scaled)| [(*cpu, lost, one.lost), (*cpu, NOT_RECORDED, only_counted(one))];
         let beside = scaled.iter().flat_map(sums);
         let beside = beside.filter(|(_, _, weight)| *weight > 0).collect();

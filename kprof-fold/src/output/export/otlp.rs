@@ -10,7 +10,7 @@
 
 pub mod events;
 
-use super::Input;
+use super::{Input, Reason};
 use crate::symbols::users::plain;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value::Value};
 use opentelemetry_proto::tonic::profiles::v1development::{
@@ -88,9 +88,10 @@ impl<'a> Made<'a> {
         for ((stack, task), count) in counts {
             rows.push((self.stack(stack), vec![number, self.task(task)], vec![count]));
         }
-        let lost = self.input.losses_of((boot, cpu)).fold(0u64, |sum, loss| sum.saturating_add(loss.samples));
+        let losses = self.input.ticks_of((boot, cpu), Reason::Lost);
+        let lost = losses.fold(0u64, |sum, ticks| sum.saturating_add(ticks.count));
         if lost > 0 {
-            rows.push((self.named(self.input.lost), vec![number], vec![signed(lost)]));
+            rows.push((self.named(self.input.lost()), vec![number], vec![signed(lost)]));
         }
         rows
     }

@@ -1,7 +1,8 @@
-//! Four tables in Parquet, for engines that read thousands of profiles at once. Stage: output.
+//! Tables in Parquet, for engines that read thousands of profiles at once. Stage: output.
 //!
 //! In: the samples of each CPU. Out: `boots` (a row for each boot), `samples` (a row for each sample, and one for each
-//! part of a CPU's time in which samples were lost), `stacks` (a row for each frame of each distinct stack) and
+//! part of a CPU's time in which samples were lost), `unsampled` (a row for each part of a CPU's time with ticks that were
+//! only counted, and for what they have hit), `stacks` (a row for each frame of each distinct stack) and
 //! `frames` (a row for each function). What is the same for all samples of a boot is in `boots` only, because each
 //! column of `samples` costs time. Of a point, `hits` (`hits.rs`) is in the place of `samples`.
 //!
@@ -12,8 +13,8 @@
 pub mod hits;
 mod table;
 
-use super::Input;
 use super::places::Place;
+use super::{Input, Reason};
 use crate::profile::{Boot, Profile};
 use crate::stacks::hash;
 use crate::state::State;
@@ -25,7 +26,7 @@ use std::io::{self, Write};
 use table::Table;
 
 /// The tables, in the order in which they are written.
-pub const TABLES: [&str; 4] = ["boots", "samples", "stacks", "frames"];
+pub const TABLES: [&str; 5] = ["boots", "samples", "unsampled", "stacks", "frames"];
 /// The tables of the hits of a point.
 pub const TABLES_OF_HITS: [&str; 4] = ["boots", "hits", "stacks", "frames"];
 
@@ -45,8 +46,8 @@ impl About<'_> {
     fn beside<'a>(&'a self, input: &'a Input<'_>) -> Vec<&'a str> {
         match &self.event {
             Some(event) => event.weights.beside.iter().map(|(_, name, _)| *name).collect(),
-            None if input.losses.is_empty() => Vec::new(),
-            None => vec![input.lost],
+            None if input.ticks.iter().all(|ticks| ticks.reason != Reason::Lost) => Vec::new(),
+            None => vec![input.lost()],
         }
     }
 }
@@ -63,6 +64,7 @@ pub fn write(
     match table {
         "boots" => boots(input, profile, about, out),
         "samples" => samples(input, profile, out),
+        "unsampled" => unsampled(input, profile, out),
         "hits" => about.event.iter().try_for_each(|event| hits::write(input, profile, event, out)),
         "stacks" => stacks(input, &about.beside(input), out),
         _ => frames(input, &about.beside(input), out),
@@ -76,6 +78,7 @@ const BOOTS: &str = "message boots {
     required binary trigger (STRING);
     required binary clock (STRING);
     required int64 period_ns;
+    required int64 zero_tsc;
 }";
 
 fn boots(input: &Input<'_>, profile: &Profile, about: &About<'_>, out: &mut dyn Write) -> io::Result<()> {
@@ -83,11 +86,11 @@ fn boots(input: &Input<'_>, profile: &Profile, about: &About<'_>, out: &mut dyn 
     // Without samples the time that one stands for can only be what the file says.
     let says_rate = profile.boots.iter().any(|boot| boot.number(Fact::Hz).is_some_and(|hz| hz > 0));
     let period_ns = if about.event.is_none() || says_rate { input.period_ns } else { 0 };
-    for boot in &profile.boots {
+    for (boot, number) in profile.boots.iter().zip(0..) {
         let build = about.build.or(input.build_id.as_deref()).unwrap_or_default();
         let trigger = boot.trigger().unwrap_or_default();
         let texts = [boot.id(), about.machine, build, trigger, boot.fact(Fact::Clock).unwrap_or_default()];
-        table.row(texts.map(|name| text(&visible(name))), [period_ns as i64])?;
+        table.row(texts.map(|name| text(&visible(name))), [period_ns as i64, input.clock.zero(number) as i64])?;
     }
     table.finish()
 }
@@ -105,7 +108,7 @@ const SAMPLES: &str = "message samples {
 fn samples(input: &Input<'_>, profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let mut table = Table::new(SAMPLES, out)?;
     let (places, ids) = (&input.places, stack_ids(input));
-    let lost = stack_beside(input.lost);
+    let lost = stack_beside(input.lost());
     let tasks: Vec<ByteArray> = input.tracks.tasks.iter().map(|task| text(task)).collect();
     let states = State::NAMES.map(text);
     let (no_task, lost_state) = (text(""), text("lost"));
@@ -121,9 +124,35 @@ fn samples(input: &Input<'_>, profile: &Profile, out: &mut dyn Write) -> io::Res
             let state = &states[places.state(sample.stack) as usize];
             row(&tasks[sample.task as usize], sample.tsc, 1, state, ids[sample.stack as usize])?;
         }
-        for loss in input.losses_of((boot, cpu)) {
-            row(&no_task, loss.tsc.0, i64::try_from(loss.samples).unwrap_or(i64::MAX), &lost_state, lost)?;
+        for loss in input.ticks_of((boot, cpu), Reason::Lost) {
+            row(&no_task, loss.tsc.0, signed(loss.count), &lost_state, lost)?;
         }
+    }
+    table.finish()
+}
+
+const UNSAMPLED: &str = "message unsampled {
+    required binary boot (STRING);
+    required int32 cpu;
+    required int64 time_ns;
+    required int64 weight;
+    required binary state (STRING);
+}";
+
+fn unsampled(input: &Input<'_>, profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    let mut table = Table::new(UNSAMPLED, out)?;
+    for ticks in &input.ticks {
+        let state = match ticks.reason {
+            // These are samples that there should be.
+            Reason::Lost => continue,
+            Reason::User => "user",
+            Reason::Idle => "idle",
+            Reason::Filtered => "kernel",
+            Reason::Coalesced => "coalesced",
+        };
+        let id = visible(profile.boots.get(ticks.boot as usize).map_or("", Boot::id));
+        let time = input.clock.nanos(ticks.boot, ticks.tsc.0) as i64;
+        table.row([&id, state].map(text), [i64::from(ticks.cpu), time, signed(ticks.count)])?;
     }
     table.finish()
 }
@@ -216,4 +245,8 @@ fn stack_beside(name: &str) -> i64 {
 
 fn stack_of(frames: &[i64]) -> i64 {
     hash(&frames.iter().flat_map(|frame| frame.to_le_bytes()).collect::<Vec<_>>()) as i64
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -2,15 +2,16 @@
 //!
 //! In: the samples of each CPU. Out: packets, written one by one and never all in memory. Names, frames and stacks are
 //! written once, and a sample, about 25 bytes, refers to them by number. Each boot is a process whose threads are its
-//! tasks. For lost samples each CPU has a track with slices: a slice is as wide as the time in which the samples were
-//! lost, and has their number. Marks and settings are instants on one track.
+//! tasks. For lost samples, and for ticks in user code and in the idle task, which the kernel only counts, each CPU has
+//! tracks with slices: a slice is as wide as the time in which these ticks came, and has their number. When each of
+//! them came within that time, and in which task, is not known. Marks and settings are instants on one track.
 
 pub mod heap;
 pub mod hits;
 pub mod proto;
 
-use super::Input;
 use super::places::{Kind, Place};
+use super::{Input, Reason};
 use crate::tracks::Moment;
 use prost::encoding::message;
 use proto::{
@@ -41,7 +42,7 @@ pub fn write(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut trace = Trace { input, out, bytes: Vec::new(), tracks: 0, boots };
     trace.begin(Timebase { frequency, counter: 1, name: "samples".to_owned(), period: 0 })?;
     for cpu in input.cpus() {
-        trace.lost(cpu)?;
+        Reason::ALL.into_iter().try_for_each(|reason| trace.ticks(cpu, reason))?;
         trace.samples(cpu)?;
     }
     Ok(())
@@ -176,6 +177,9 @@ impl Trace<'_> {
     }
 
     fn marks(&mut self) -> io::Result<()> {
+        let track_uuid = self.track("time 0".to_owned())?;
+        let name = self.input.clock.words();
+        self.event(0, TrackEvent { r#type: INSTANT, track_uuid, name, ..TrackEvent::default() })?;
         for (is_setting, name) in [(false, "marks"), (true, "settings")] {
             let marks: Vec<_> = self.input.marks.iter().filter(|mark| mark.is_setting == is_setting).collect();
             if marks.is_empty() {
@@ -192,21 +196,22 @@ impl Trace<'_> {
         Ok(())
     }
 
-    fn lost(&mut self, cpu: (u32, u32)) -> io::Result<()> {
-        let losses: Vec<_> = self.input.losses_of(cpu).copied().collect();
-        if losses.is_empty() {
+    fn ticks(&mut self, cpu: (u32, u32), reason: Reason) -> io::Result<()> {
+        let all: Vec<_> = self.input.ticks_of(cpu, reason).copied().collect();
+        if all.is_empty() {
             return Ok(());
         }
-        let track_uuid = self.track(format!("{} {}", self.input.cpu_name(cpu), self.input.lost))?;
+        let name = reason.name(self.input.select);
+        let track_uuid = self.track(format!("{} {name}", self.input.cpu_name(cpu)))?;
         let mut free = 0;
-        for loss in losses {
+        for ticks in all {
             // Two slices of a track must not overlap partly, and a slice of width 0 is not visible.
-            let from = self.input.clock.nanos(loss.boot, loss.tsc.0).max(free);
-            let to = self.input.clock.nanos(loss.boot, loss.tsc.1).max(from + 1);
+            let from = self.input.clock.nanos(ticks.boot, ticks.tsc.0).max(free);
+            let to = self.input.clock.nanos(ticks.boot, ticks.tsc.1).max(from + 1);
             free = to;
-            let samples = number("samples", loss.samples);
-            let name = self.input.lost.to_owned();
-            self.event(from, TrackEvent { debug_annotations: vec![samples], r#type: BEGIN, track_uuid, name })?;
+            let count = number(if reason == Reason::Lost { "samples" } else { "ticks" }, ticks.count);
+            let name = name.to_owned();
+            self.event(from, TrackEvent { debug_annotations: vec![count], r#type: BEGIN, track_uuid, name })?;
             self.event(to, TrackEvent { r#type: END, track_uuid, ..TrackEvent::default() })?;
         }
         Ok(())

@@ -8,8 +8,8 @@
 
 pub mod values;
 
-use super::Input;
 use super::places::Places;
+use super::{Input, Reason};
 use crate::tracks::Moment;
 use serde_json::json;
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ use std::io::{self, Write};
 /// # Errors
 /// Errors of the writer.
 pub fn write(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let (texts, lost) = frames(&input.places, &[input.lost], out)?;
+    let (texts, lost) = frames(&input.places, &[input.lost()], out)?;
     for (at, cpu) in input.cpus().into_iter().enumerate() {
         out.write_all(if at > 0 { b"," } else { b"" })?;
         let name = serde_json::to_string(&input.cpu_name(cpu))?;
@@ -102,7 +102,7 @@ enum What {
 
 /// Calls `show` for each part of a CPU's time, in their order: from, to, both in nanoseconds, and what is shown there.
 fn each(input: &Input<'_>, cpu: (u32, u32), mut show: impl FnMut(u64, u64, What) -> io::Result<()>) -> io::Result<()> {
-    let mut losses = input.losses_of(cpu).peekable();
+    let mut losses = input.ticks_of(cpu, Reason::Lost).peekable();
     let track = input.tracks.tracks.iter().find(|track| (track.boot, track.cpu) == cpu);
     let mut at: Option<u64> = None;
     let mut part = |tsc: u64, samples: u64, what: What| {
@@ -120,11 +120,11 @@ fn each(input: &Input<'_>, cpu: (u32, u32), mut show: impl FnMut(u64, u64, What)
     };
     for sample in track.into_iter().flat_map(|track| track.samples()) {
         while let Some(loss) = losses.next_if(|loss| loss.tsc.0 <= sample.tsc) {
-            part(loss.tsc.0, loss.samples, What::Lost)?;
+            part(loss.tsc.0, loss.count, What::Lost)?;
         }
         part(sample.tsc, 1, What::Sample(sample))?;
     }
-    losses.try_for_each(|loss| part(loss.tsc.0, loss.samples, What::Lost))
+    losses.try_for_each(|loss| part(loss.tsc.0, loss.count, What::Lost))
 }
 
 /// Microseconds with three digits after the point, where they are not 0.

@@ -68,6 +68,7 @@ fn boot_json(boot: &Boot, tsc_hz: Option<f64>) -> Value {
         "anchors": boot.anchors.iter().map(anchor).collect::<Vec<_>>(),
         "marks": marks(&boot.marks),
         "settings": marks(&boot.settings),
+        "zero_tsc": boot.span().map(|(first, _)| first),
         "lockups": boot.lockups.iter().map(lockup).collect::<Vec<_>>(),
         "events": events.collect::<serde_json::Map<_, _>>(),
         "cpus": cpus.collect::<Vec<_>>(),

@@ -13,7 +13,6 @@ use crate::output::{report, time};
 use crate::profile::{Boot, Mark};
 use crate::symbols::Inlines;
 use crate::symbols::name::{markup, visible};
-use crate::timeline::Event;
 use kprof_format::fact::Fact;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -24,7 +23,7 @@ const HTML: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 const MICROS: u128 = 1_000_000;
 
-/// Converts TSC to microseconds on the page: those of the first boot begin with its first sample, those of a later boot
+/// Converts TSC to microseconds on the page: those of the first boot begin with its first sample or hit, those of a later boot
 /// where the boot before it ends.
 pub struct Clock {
     tsc_hz: u64,
@@ -38,12 +37,7 @@ impl Clock {
         let tsc_hz = (input.tsc_hz as u64).max(1);
         let (mut before, mut zeros) = (0, Vec::new());
         for boot in &input.profile.boots {
-            let seen = || boot.cpus.values().map(|cpu| cpu.seen);
-            // Hits may be before and after all samples.
-            let here = |event: &&Event| event.boot as usize == zeros.len() && input.event.is_some();
-            let hits = || input.timeline.events.iter().filter(here).map(|event| event.tsc);
-            let first = seen().filter_map(|seen| seen.tsc_min()).chain(hits()).min().unwrap_or(0);
-            let last = seen().filter_map(|seen| seen.tsc_max()).chain(hits()).max().unwrap_or(first);
+            let (first, last) = boot.span().unwrap_or_default();
             zeros.push((first, before));
             before += micros(last - first, tsc_hz) + 1;
         }

@@ -1,7 +1,7 @@
 //! Generated profiles of a fleet of machines, the same in every run.
 //!
 //! In: a number. Out: a profile in the text form and its symbols. Machines, builds and seconds differ in what they
-//! spend their time on; some CPUs lose samples; the builds have their functions at other addresses. Each profile also
+//! spend their time on; all have ticks that were only counted; some CPUs lose samples; the builds have their functions at other addresses. Each profile also
 //! has hits of a point.
 
 use std::fmt::Write as _;
@@ -76,11 +76,13 @@ impl Profile {
         for cpu in 0..CPUS {
             let samples: String = (0..SECONDS * HZ).map(|tick| self.sample(&mut random, cpu, tick)).collect();
             let lost = if random.below(3) == 0 { random.below(40) } else { 0 };
+            let [user, idle, coalesced] = [300, 900, 5].map(|most| random.below(most));
             let (count, words) = (SECONDS * HZ, 20 * SECONDS * HZ);
+            let taken = count + lost + user + idle;
             let batch = format!(
-                "# batch cpu={cpu} from=0 to={words} sent={0} taken={0} coalesced=0 user=0 idle=0 lost-full={lost} \
-                 recorded={count} delivered={count}\n{samples}",
-                count + lost
+                "# batch cpu={cpu} from=0 to={words} sent={} taken={taken} coalesced={coalesced} user={user} \
+                 idle={idle} lost-full={lost} recorded={count} delivered={count}\n{samples}",
+                taken + coalesced
             );
             text += &sealed(&boot, &batch, &format!("cpu={cpu} to={words} samples={count}"));
         }

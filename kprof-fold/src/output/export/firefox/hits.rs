@@ -8,7 +8,7 @@
 
 use super::{Threads, begin, list, millis, no_markers};
 use crate::output::export::Input;
-use crate::output::export::firefox::tables::Tables;
+use crate::output::export::firefox::tables::{LOST, OTHER, Tables};
 use crate::output::export::hits::{Hit, Hits};
 use crate::output::folded::NOT_RECORDED;
 use kprof_format::memory::LIVE;
@@ -21,7 +21,7 @@ use std::io::{self, Write};
 /// # Errors
 /// Errors of the writer.
 pub fn write(input: &Input<'_>, hits: &Hits, out: &mut dyn Write) -> io::Result<()> {
-    let beside = [input.lost, NOT_RECORDED];
+    let beside = [(input.lost(), LOST), (NOT_RECORDED, OTHER)];
     let tables = Tables::new(input, &beside);
     let mut by_task = BTreeMap::<(Option<u32>, u32), Vec<&Hit>>::new();
     for hit in &hits.hits {
@@ -42,7 +42,7 @@ pub fn write(input: &Input<'_>, hits: &Hits, out: &mut dyn Write) -> io::Result<
         threads.samples((cpu.map(u64::from), &hits.tasks[task as usize]), &hits.unit, &samples.collect::<Vec<_>>())?;
     }
     for (cpu, name, weight) in &hits.beside {
-        let node = tables.beside[beside.iter().position(|known| known == name).unwrap_or(0)];
+        let node = tables.beside[beside.iter().position(|(known, _)| known == name).unwrap_or(0)];
         threads.samples((*cpu, name), &hits.unit, &[One { nanos: 0, node, weight: *weight }])?;
     }
     write!(out, "]}}")

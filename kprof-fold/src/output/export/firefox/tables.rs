@@ -6,8 +6,8 @@
 use super::list;
 use crate::by_address::AddressHasher;
 use crate::fold::frames::FrameId;
-use crate::output::export::Input;
 use crate::output::export::places::{Kind, Place};
+use crate::output::export::{Input, Reason};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -44,6 +44,17 @@ pub fn category(kind: Kind) -> usize {
     }
 }
 
+/// The category of ticks without a sample.
+pub fn category_of(reason: Reason) -> usize {
+    match reason {
+        Reason::Lost => LOST,
+        Reason::User => category(Kind::User),
+        Reason::Idle => category(Kind::Idle),
+        Reason::Filtered => category(Kind::Kernel),
+        Reason::Coalesced => OTHER,
+    }
+}
+
 /// Numbers in the order in which keys first come.
 struct Numbers<K>(HashMap<K, u32>, Vec<K>);
 
@@ -72,6 +83,8 @@ pub struct Tables {
     pub node_of_stack: Vec<u32>,
     /// The nodes of the functions that stand for something besides, such as lost samples.
     pub beside: Vec<u32>,
+    /// The categories of these functions.
+    categories: Vec<usize>,
     /// The strings `mark` and `setting`.
     pub mark: u32,
     /// See [`mark`](Self::mark).
@@ -87,13 +100,13 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Makes the tables. `beside` are names of functions that stand for something besides; the first is that of losses.
-    pub fn new(input: &Input<'_>, beside: &[&str]) -> Self {
+    /// Makes the tables. `beside` are names and categories of functions that stand for something besides.
+    pub fn new(input: &Input<'_>, beside: &[(&str, usize)]) -> Self {
         let (places, first) = (&input.places, input.places.names.len() as u32);
         let mut strings = vec!["mark".to_owned(), "setting".to_owned(), input.kernel.clone()];
         strings.extend(places.images.iter().map(|image| image.name.clone()));
         let first_beside = first + strings.len() as u32;
-        strings.extend(beside.iter().map(|name| (*name).to_owned()));
+        strings.extend(beside.iter().map(|(name, _)| (*name).to_owned()));
         let (mut functions, mut symbols, mut files) = (Numbers::new(), Numbers::new(), Numbers::new());
         let mut frame = |place: &Place| {
             let file = place.line.map(|(file, _)| files.of(file));
@@ -112,6 +125,7 @@ impl Tables {
                 nodes.len() as u32 - 1
             })
         };
+        let categories = beside.iter().map(|(_, category)| *category);
         let beside: Vec<u32> = frames_beside.zip(beside).map(|(frame, _)| node(NO_PARENT, frame)).collect();
         let mut node_of_stack = Vec::new();
         for stack in places.stacks() {
@@ -120,7 +134,8 @@ impl Tables {
                 places.of(stack).iter().fold(NO_PARENT, |parent, frame| node(parent, *frame));
         }
         let (mark, setting) = (first, first + 1);
-        Self { node_of_stack, beside, mark, setting, strings, functions, symbols, files, frames, nodes }
+        let categories = categories.collect();
+        Self { node_of_stack, beside, categories, mark, setting, strings, functions, symbols, files, frames, nodes }
     }
 
     /// The kernel and the images.
@@ -170,8 +185,8 @@ impl Tables {
         column(out, "address", symbols, |(image, start, _)| json!(input.within_image(*image, *start)))?;
         column(out, "name", symbols, |(.., name)| json!(name))?;
         column(out, "functionSize", symbols, |_| Value::Null)?;
-        // The last frames stand for something besides, the first of them for losses; all others are places.
-        let beside = || std::iter::once(Err(LOST)).chain(std::iter::repeat(Err(OTHER)));
+        // The last frames stand for something besides; all others are places.
+        let beside = || self.categories.iter().map(|category| Err(*category));
         let frames = || self.frames.iter().zip(places.iter().map(Ok).chain(beside()));
         write!(out, "}},\"frameTable\":{{\"length\":{}", self.frames.len())?;
         let address =

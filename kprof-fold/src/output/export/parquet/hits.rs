@@ -7,7 +7,7 @@
 //! the whole file.
 
 use super::table::{NULL, Table};
-use super::{stack_beside, stack_ids, text};
+use super::{signed, stack_beside, stack_ids, text};
 use crate::output::export::Input;
 use crate::output::export::hits::Hits;
 use crate::output::folded::NOT_RECORDED;
@@ -74,8 +74,4 @@ pub fn write(input: &Input<'_>, profile: &Profile, of: &OfPoint<'_>, out: &mut d
         row([boot, &nothing, &state], [cpu.map_or(NULL, signed), NULL, weight, hits, NULL, stack_beside(name)])?;
     }
     table.finish()
-}
-
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
