@@ -20,6 +20,21 @@ function places(data, choice, counts, func) {
   return { lines: sorted(lines), instructions: sorted(instructions), known };
 }
 
+/// The first source line of a function that is known from its samples; "" if there is none.
+function firstPlace(data, func) {
+  data.places ??= new Map();
+  if (!data.places.size) {
+    for (const [, , chain] of data.tree.instructions) {
+      for (const [frame, file, line] of chain) {
+        const known = data.places.get(data.same[frame]);
+        if (!known || line < known[1]) data.places.set(data.same[frame], [file, line]);
+      }
+    }
+  }
+  const [file, line] = data.places.get(func) ?? [];
+  return line ? `${data.tree.files[file]}:${line}` : "";
+}
+
 /// The functions directly around a function, with the samples in which they are: `[frame, samples]`, most first.
 function around(data, choice, counts, func, makeTree) {
   const tree = makeTree(data, choice, func);
@@ -35,7 +50,7 @@ function around(data, choice, counts, func, makeTree) {
 }
 
 /// The tables. `all` are the samples that shares are parts of; `chosen` is called with a function.
-function showDetail(section, data, { choice, counted, functions, all }, chosen, setView) {
+function showDetail(section, data, { choice, counted, functions, base: all }, chosen, setView) {
   const { func } = choice;
   section.replaceChildren();
   if (func === null) return;
@@ -71,8 +86,7 @@ function showDetail(section, data, { choice, counted, functions, all }, chosen, 
     element("td", { className: "number", textContent: percent(samples, all) }),
     element("td", { className: "number", textContent: amount(samples) }), last);
   const code = (text) => element("td", { className: "code", textContent: text });
-  const link = (frame) => element("td", { className: "name" },
-    element("button", { type: "button", textContent: fullName(data, frame), onclick: () => chosen(frame) }));
+  const link = (frame) => element("td", { className: "name" }, nameButton(data, frame, chosen));
   const { counts } = counted;
   const functionsAround = (make) =>
     around(data, choice, counts, func, make).map(([frame, samples]) => cells(samples, link(frame)));

@@ -22,17 +22,24 @@ use stacks::{Source, Tree};
 use std::io::{self, Write};
 
 /// The files of the script, in the order in which they are joined.
-const SCRIPT: [&str; 11] = [
+const SCRIPT: [&str; 18] = [
     include_str!("data.js"),
     include_str!("choice.js"),
+    include_str!("link.js"),
     include_str!("tree.js"),
+    include_str!("names.js"),
     include_str!("color.js"),
     include_str!("unit.js"),
+    include_str!("lanes.js"),
     include_str!("flame.js"),
+    include_str!("chart.js"),
     include_str!("timeline.js"),
+    include_str!("histogram.js"),
     include_str!("table.js"),
     include_str!("detail.js"),
+    include_str!("sample.js"),
     include_str!("save.js"),
+    include_str!("controls.js"),
     include_str!("main.js"),
 ];
 
