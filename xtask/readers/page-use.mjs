@@ -3,6 +3,7 @@
 // In: the folder with the pages (`xtask/src/test/page.rs` makes them), and a browser's path. Out: a line per check:
 // `ok NAME`, `FAILED NAME: WHY`.
 
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { check, opened, same, started, until } from "./browser.mjs";
@@ -155,6 +156,34 @@ await check(tab, "a comparison has a dot with its interval for each function, th
     same("sides", [from < 50, to > 50], [low < 0, high > 0]);
     const at = Number(/^M([\d.]+) /.exec(dot)[1]) + 2;
     same("the dot is in its interval", from <= at && at <= to && (at > 50) === (middle > 0), true);
+  }
+});
+
+await check(tab, "the details have the source with its heat, and the instructions of each line below it", async () => {
+  const page = await ready("page.html", "#inline=all&func=image::act_20");
+  const rows = await page.value(`[...document.querySelectorAll("#detail caption")]
+    .filter((one) => one.textContent.includes("source line")).flatMap((one) => [...one.parentElement.tBodies[0].rows])
+    .map(({ cells: [share, samples, code] }) => ({ text: code.textContent, isInstruction: code.matches(".instruction"),
+      samples: Number(samples.textContent.replaceAll(",", "")), heat: share.style.getPropertyValue("--heat") }))`);
+  const file = readFileSync(join(folder, "image.rs"), "utf8").split("\n");
+  const lines = rows.filter(({ isInstruction }) => !isInstruction);
+  const shown = lines.map(({ text }) => /^image\.rs:(\d+) {2}(.*)$/.exec(text)).filter(Boolean);
+  same("lines of the file", shown.length > 2, true);
+  for (const [, line, text] of shown) same(`line ${line}`, text, file[line - 1]);
+  const numbers = shown.map(([, line]) => Number(line));
+  same("in the order of the source", numbers, numbers.toSorted((a, b) => a - b));
+  same("the hottest line", lines.find(({ heat }) => heat === "100%").samples,
+    Math.max(...lines.map(({ samples }) => samples)));
+  let [sum, before] = [0, ""];
+  for (const { text, isInstruction, samples } of rows.toReversed()) {
+    if (isInstruction) {
+      const [address] = text.split(" ");
+      same("ascending addresses", before === "" || address < before, true);
+      [sum, before] = [sum + samples, address];
+    } else {
+      same(`instructions of ${text}`, sum, samples);
+      [sum, before] = [0, ""];
+    }
   }
 });
 

@@ -9,6 +9,7 @@ pub mod columns;
 pub mod event;
 pub mod facts;
 pub mod gaps;
+pub mod source;
 pub mod stacks;
 
 use crate::account::Account;
@@ -110,7 +111,10 @@ pub fn write(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
             *sum = sum.saturating_add(count);
         }
     }
-    let text = facts::text(input, &tree);
+    let mut counts = vec![0; tree.len()];
+    input.timeline.events.iter().for_each(|event| counts[numbers[&event.stack] as usize] += 1);
+    let mut text = facts::text(input, &tree);
+    text["source"] = tree.source(&counts);
     let clock = facts::Clock::new(input);
     let cpus = facts::cpus(input);
     let (mut times, mut places, mut stacks, mut tasks) = <(Column, Column, Column, Column)>::default();
