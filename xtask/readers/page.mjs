@@ -582,7 +582,7 @@ await check(tab, "the strip has all the time of the range, and its parts switch 
   const page = await ready("page.html");
   const parts = () => page.value(`[...document.querySelectorAll("#strip > *")].map((part) => part.title)`);
   const whole = await parts();
-  const sum = whole.reduce((sum, title) => sum + Number(/: ([\d.]+) %/.exec(title)[1]), 0);
+  const sum = whole.reduce((sum, title) => sum + Number(/ ([\d.]+) %/.exec(title)[1]), 0);
   same("parts of the whole", Math.abs(sum - 100) < 0.1, true);
   const ticks = await page.value("[...kprof.ticks()]");
   const truth = JSON.parse(read("new.ticks.json"));

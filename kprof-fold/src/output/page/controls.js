@@ -11,13 +11,13 @@ function showStrip(choice, ticks, change) {
   const parts = [...KINDS, "lost"].map((name, kind) => {
     const share = percent(ticks[kind], all);
     const isShown = kind === LOST || choice.kinds[kind];
-    const part = element(kind < LOST ? "button" : "span", { title: `${name}: ${share} of all time` });
+    const part = element(kind < LOST ? "button" : "span", { title: `${name} ${share} of all time` });
     if (kind < LOST) {
       part.type = "button";
       part.ariaPressed = String(isShown);
       part.onclick = () => change({ kinds: toggled(choice.kinds, kind), zoom: [] });
-    }
-    part.textContent = ticks[kind] > 0.08 * all ? `${name} ${Math.round((ticks[kind] * 100) / all)} %` : "\u00a0";
+    } else part.role = "img";
+    part.textContent = ticks[kind] > 0.1 * all ? `${name} ${share}` : "\u00a0";
     part.ariaLabel = part.title;
     part.style.flexGrow = ticks[kind];
     part.style.background = css(KIND_COLORS[kind]);

@@ -8,7 +8,7 @@ const MIN_WIDTH = 0.4;
 const FONT = "12px ui-monospace, monospace";
 const LAST_FONT = `600 ${FONT}`;
 /// How strong the path of a name is. Its contrast with each box is still at least 4.5 to 1.
-const PATH_ALPHA = 0.86;
+const PATH_ALPHA = 0.94;
 
 class Flame {
   constructor(canvas, scroll, spacer) {
