@@ -8,6 +8,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { check, opened, same, started, until } from "./browser.mjs";
+import { middle, mouse, press } from "./pointer.mjs";
 
 const [folder, browser] = process.argv.slice(2);
 const file = (name) => join(folder, name);
@@ -93,13 +94,43 @@ await check(tab, "event: the lanes are as high as the hits weigh", async () => {
   const page = await ready("event-exact.html");
   const hits = JSON.parse(read("event-exact.json"));
   const { end, columns, most } = await page.value(
-    "({ end: kprof.data.end, columns: kprof.timeline.lanes.width, most: kprof.timeline.most })");
+    "({ end: kprof.data.end, columns: kprof.timeline.columns, most: kprof.timeline.most })");
   const sums = new Map();
   for (const [at, cpu, weight] of hits) {
     const key = `${cpu} ${Math.floor(at * (columns / end))}`;
     sums.set(key, (sums.get(key) ?? 0) + weight);
   }
   same("most", most, Math.max(...sums.values()));
+});
+
+await check(tab, "event: the histogram has every hit, and a brush or the arrows choose by weight", async () => {
+  const page = await ready("event-exact.html");
+  const weights = JSON.parse(read("event-exact.json")).map(([, , weight]) => weight).sort((a, b) => a - b);
+  const [said, count] = await page.value("[kprof.histogram.text, kprof.histogram.count]");
+  const milliseconds = (part) => (weights[Math.floor(part * weights.length)] / 1e6).toFixed(6);
+  const must = [0.5, 0.9, 0.99].map((part) => `p${part * 100} ${milliseconds(part)} ms`);
+  same("said", said, `${weights.length.toLocaleString("en")} hits: ${must.join(", ")}`);
+  const inside = async (what) => {
+    const [low, high, hits, beside] = await page.value(
+      "[...kprof.choice.weights, kprof.now.counted.hits, kprof.now.counted.lost]");
+    same(what, [hits, beside], [weights.filter((one) => one >= low && one < high).length, 0]);
+    return hits;
+  };
+  const [x, y] = await middle(page, "#histogram");
+  await mouse(page, "mousePressed", [x, y]);
+  await mouse(page, "mouseMoved", [x + 100, y], { buttons: 1 });
+  await mouse(page, "mouseMoved", [x + 200, y], { buttons: 1 });
+  await mouse(page, "mouseReleased", [x + 200, y]);
+  const some = await inside("brushed");
+  same("some hits", some > 0 && some < weights.length, true);
+  await page.value("document.getElementById('histogram').focus()");
+  await press(page, "ArrowRight");
+  same("fewer by a key", await inside("by a key") < some, true);
+  for (let step = 0; step < 2; step++) await press(page, "Escape");
+  same("all again", [await page.value("kprof.choice.weights"), count > 20], [null, true]);
+  const drawn = await ready("event-drawn.html");
+  const isHidden = await drawn.value("document.getElementById('histogram').hidden");
+  same("no histogram of what stands for others", isHidden, true);
 });
 
 await check(tab, "event: the head says what the point is, and where all of its weight is", async () => {
@@ -169,7 +200,7 @@ await check(tab, "event: a comparison has the weights, changes and intervals of 
       for (const [is, other] of [[low, row.change_low], [middle, row.change], [high, row.change_high]]) {
         if (Math.abs(is - other) > 1e-8) throw new Error(`${name}: ${row.name}: ${is}, by diff ${other}`);
       }
-      const [, , , total, , before, change, more, interval] = cells[row.name];
+      const [, , , , total, , before, change, more, interval] = cells[row.name];
       const number = (text) => Number(text.replaceAll(",", "")) * (diff.unit === "ns" ? 1e6 : 1);
       same(`${name}: weights of ${row.name}`, [total, before, more].map((text) => Math.round(number(text))),
         [row.new_weight, row.old_weight, row.new_weight - row.old_weight]);
@@ -178,7 +209,7 @@ await check(tab, "event: a comparison has the weights, changes and intervals of 
       same(`${name}: interval of ${row.name}`, isSure ? interval === "exact" : / to /.test(interval), true);
       if (row.new_weight > row.old_weight) same("a sign", more[0], "+");
     }
-    same(`${name}: exact`, Object.values(cells).some((row) => row[8] === "exact"), name === "whole" || name === "heap");
+    same(`${name}: exact`, Object.values(cells).some((row) => row[9] === "exact"), name === "whole" || name === "heap");
     const beside = await page.value("kprof.data.old.beside");
     same(`${name}: beside`, beside, [diff.old_lost, diff.old_not_recorded]);
   }
@@ -188,7 +219,7 @@ await check(tab, "heap.live: with lost records nothing of a comparison is certai
   const page = await ready("compared-heap-lossy.html");
   same("verdict", (await text(page, "balance")).startsWith("NOT CERTAIN: records were lost"), true);
   const intervals = await page.value(`[...document.querySelectorAll("#functions tbody tr")].map(({ cells }) =>
-    [cells[9].textContent === "exact", cells[9].classList.contains("pale")].join(" "))`);
+    [cells[10].textContent === "exact", cells[10].classList.contains("pale")].join(" "))`);
   same("intervals", [...new Set(intervals)], ["false true"]);
   const colors = await page.value(`kprof.flame.boxes.filter((box) => box.node)
     .map((box) => Number(/ (\\d+)%/.exec(kprof.flame.style.color(box))[1]))`);
@@ -201,7 +232,7 @@ await check(tab, "event: a comparison says what is exact, what is lost, and show
   const heads = (page) => page.value(`[...document.querySelectorAll("#functions th")].map((cell) => cell.textContent)`);
   const about = (page) => page.value(`document.getElementById("about").textContent`);
   const whole = await ready("compared-whole.html", "#sort=change");
-  same("head", (await heads(whole)).slice(6, 9).map((head) => head.replace(" ▼", "")),
+  same("head", (await heads(whole)).slice(7, 10).map((head) => head.replace(" ▼", "")),
     ["ms", "Change in points", "ms more (whole)"]);
   same("sentence", (await about(whole)).includes("the differences are exact"), true);
   await whole.value("kprof.change({ func: kprof.data.names.indexOf('f3') })");
@@ -221,7 +252,7 @@ await check(tab, "event: a comparison says what is exact, what is lost, and show
   await picture(whole, "compared-whole.png");
   const lossy = await ready("compared-exact.html");
   const cells = await lossy.value(CELLS);
-  same("no change of what was lost", [cells["[lost]"][6], cells["[not recorded]"][6]], ["", ""]);
+  same("no change of what was lost", [cells["[lost]"][7], cells["[not recorded]"][7]], ["", ""]);
   const summary = await text(lossy, "summary");
   same("said", / ms lost, [\d,.]+ ms not recorded; changes are those of recorded hits$/.test(summary), true);
   same("widened", (await about(lossy)).includes("the intervals are widened by all of them"), true);

@@ -8,6 +8,7 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { check, opened, same, started, until } from "./browser.mjs";
+import { box, click, middle, mouse, press, text } from "./pointer.mjs";
 
 const [folder, browser] = process.argv.slice(2);
 const file = (name) => join(folder, name);
@@ -45,40 +46,6 @@ const FUNCTIONS = `(() => {
   return rows;
 })()`;
 const byName = (rows) => Object.entries(rows).sort(([a], [b]) => (a < b ? -1 : 1));
-
-/// Where the middle of an element is on the screen.
-async function middle(page, selector) {
-  return page.value(`(() => {
-    const element = document.querySelector(${JSON.stringify(selector)});
-    element.scrollIntoView({ block: "center" });
-    const { left, top, width, height } = element.getBoundingClientRect();
-    return [left + width / 2, top + height / 2];
-  })()`);
-}
-async function mouse(page, type, [x, y], more = {}) {
-  await page.send("Input.dispatchMouseEvent", { type, x, y, button: "left", clickCount: 1, ...more });
-}
-async function click(page, place) {
-  const at = typeof place === "string" ? await middle(page, place) : place;
-  await mouse(page, "mouseMoved", at);
-  await mouse(page, "mousePressed", at);
-  await mouse(page, "mouseReleased", at);
-}
-async function press(page, key, text) {
-  await page.send("Input.dispatchKeyEvent", { type: "keyDown", key, code: key, text });
-  await page.send("Input.dispatchKeyEvent", { type: "keyUp", key, code: key });
-}
-/// The box of the flame graph whose text fits: `{ node, name, at, total }`, where `at` is its place on the screen.
-const box = (page, test) => page.value(`(() => {
-  document.getElementById("flame").scrollIntoView({ block: "center" });
-  const { flame } = kprof, area = document.getElementById("flame").getBoundingClientRect();
-  const found = flame.boxes.filter((box) => box.node && (${test})(flame.style.text(box), box))
-    .sort((a, b) => b.width - a.width)[0];
-  flame.scroll.scrollTop = found.y - 100;
-  return { node: found.node, name: flame.style.text(found), total: found.part.weights.total[found.node],
-    at: [area.left + found.x + found.width / 2, area.top + found.y - flame.scroll.scrollTop + 9] };
-})()`);
-const text = (page, id) => page.value(`document.getElementById("${id}").textContent`);
 
 await check(tab, "the page asks for nothing but itself and has no error", async () => {
   const page = await opened(tab, "about:blank");
@@ -146,38 +113,38 @@ await check(tab, "a drag in a lane selects its range, and a double click the who
 await check(tab, "the lanes show what each CPU did at each time, also at the ticks that have no sample", async () => {
   const page = await ready("page.html");
   const columns = 60;
-  const lanes = await page.value(`kprof.timeline.bins(${columns}).map((lane) => [...lane])`);
-  const end = await page.value("kprof.data.end");
-  const kinds = lanes[0].length / columns;
-  const truth = lanes.map((lane) => lane.map(() => 0));
+  const [end, flat, sums] = await page.value(`(({ timeline: { lanes }, data }) => [data.end,
+    [...lanes.parts(0, data.end, ${columns}, 0, 3).parts], [...kprof.ticks()]])(kprof)`);
+  // One more number is for the selected function.
+  const size = 7;
+  const truth = flat.map(() => 0);
   const ticks = JSON.parse(read("new.ticks.json"));
-  for (const [cpu, micros, kind] of ticks) truth[cpu - 1][Math.floor((micros / end) * columns) * kinds + kind]++;
+  const placeOf = (cpu, micros, kind) => ((cpu - 1) * columns + Math.floor((micros / end) * columns)) * size + kind;
+  for (const [cpu, micros, kind] of ticks) truth[placeOf(cpu, micros, kind)]++;
   for (const kind of [3, 4, 5]) {
-    const of = (some) => some.flat().filter((_, at) => at % kinds === kind);
-    const [is, must] = [of(lanes), of(truth)];
+    const must = truth.filter((_, at) => at % size === kind);
+    const is = flat.filter((_, at) => at % size === kind);
     // Of the ticks in and after a batch only the sums are known, so they are spread evenly.
     is.forEach((ticks, at) => same(`kind ${kind}, CPU and column ${at}: ${ticks} of ${must[at]}`,
       Math.abs(ticks - must[at]) <= 40, true));
-    const sum = (list) => Math.round(list.reduce((sum, one) => sum + one, 0));
-    same(`all ticks of kind ${kind}`, sum(is), sum(must));
+    same(`all ticks of kind ${kind}`, Math.round(sums[kind]), must.reduce((sum, one) => sum + one, 0));
     if (kind > 3) same(`a long time of kind ${kind}`, Math.max(...must) > 50, true);
   }
   const [share, pixels] = await page.value(`(() => {
-    const { lanes } = kprof.timeline, bins = kprof.timeline.bins(lanes.width)[0];
-    const shareOf = (column) => {
-      const ticks = bins.slice(column * ${kinds}, (column + 1) * ${kinds});
-      return ticks[4] / Math.max(1, ticks.reduce((sum, one) => sum + one, 0));
-    };
-    const most = [...Array(lanes.width).keys()].sort((a, b) => shareOf(b) - shareOf(a))[0];
+    const { lanes, image, columns } = kprof.timeline, { parts } = lanes.parts(0, kprof.data.end, columns, 0, 1);
+    const shareOf = (column) => parts[column * ${size} + 4] / sumOf(column);
+    const sumOf = (column) =>
+      parts.subarray(column * ${size}, column * ${size} + 6).reduce((sum, one) => sum + one, 1e-9);
+    const most = [...Array(columns).keys()].sort((a, b) => shareOf(b) - shareOf(a))[0];
     const context = document.createElement("canvas").getContext("2d");
     context.fillStyle = kprof.palette().kinds[4];
     context.fillRect(0, 0, 1, 1);
     const color = [...context.getImageData(0, 0, 1, 1).data].join();
-    const column = lanes.getContext("2d").getImageData(most, 0, 1, 24).data;
-    return [shareOf(most), [...Array(24).keys()].filter((y) => column.slice(4 * y, 4 * y + 4).join() === color).length];
+    const column = image.getContext("2d").getImageData(most, 0, 1, 22).data;
+    return [shareOf(most), [...Array(22).keys()].filter((y) => column.slice(4 * y, 4 * y + 4).join() === color).length];
   })()`);
   same("a column with many idle ticks", share > 0.5, true);
-  same(`${pixels} of 20 pixels for a share of ${share}`, Math.abs(pixels - share * 20) <= 2, true);
+  same(`${pixels} of 19 pixels for a share of ${share}`, Math.abs(pixels - share * 19) <= 1, true);
 });
 
 await check(tab, "the page of a part of the time has nothing outside of it", async () => {
@@ -353,7 +320,8 @@ await check(tab, "inverted and sandwich views have the samples of each function"
       kprof.change({ view: "sandwich", func });
       const rows = (title) => [...document.querySelectorAll("#detail caption")].filter((one) => one.textContent === title)
         .flatMap((one) => [...one.parentElement.querySelectorAll("tbody tr")])
-        .map((row) => [row.children[2].textContent, Number(row.children[1].textContent.replaceAll(",", ""))]).sort();
+        .map(({ children: [, samples, name] }) =>
+          [name.querySelector("button").title, Number(samples.textContent.replaceAll(",", ""))]).sort();
       all[name(func)] = [...kprof.flame.parts.map(beside), rows("Called by"), rows("Calls")];
     }
     return [folded, all];
@@ -384,16 +352,17 @@ await check(tab, "the table sorts, filters and says what it leaves out", async (
   const page = await ready("page.html", "#inline=all");
   const column = (at) => page.value(`[...document.querySelectorAll("#functions tbody tr")]
     .map((row) => row.children[${at}].textContent)`);
-  const numbers = (texts) => texts.map((text) => Number(text.replaceAll(",", "")));
+  const titles = () => page.value(`[...document.querySelectorAll("#functions tbody button")].map((one) => one.title)`);
+  const numbers = (texts) => texts.map((text) => Number.parseFloat(text));
   const self = numbers(await column(2));
   same("by self", self, self.toSorted((a, b) => b - a));
   await click(page, "#functions th:nth-child(4) button");
-  const total = numbers(await column(4));
+  const total = numbers(await column(3));
   same("by total", total, total.toSorted((a, b) => b - a));
   const ordered = await page.value("document.querySelector('#functions [aria-sort]').textContent.slice(0, 5)");
   same("aria-sort", ordered, "Total");
   await click(page, "#functions th:first-child button");
-  const names = await column(0);
+  const names = await titles();
   same("by name", names, names.toSorted());
   const [shown, every] = /^(\d+) of (\d+) /.exec(await text(page, "shown")).slice(1).map(Number);
   same("rows", names.length, shown);
@@ -403,7 +372,7 @@ await check(tab, "the table sorts, filters and says what it leaves out", async (
     same("all rows", (await column(0)).length, every);
   }
   await page.value(`kprof.change({ filter: "/^image::act_1\\\\d$/" })`);
-  same("filtered", (await column(0)).every((name) => /^image::act_1\d$/.test(name)), true);
+  same("filtered", (await titles()).every((name) => /^image::act_1\d$/.test(name)), true);
 });
 
 await check(tab, "CPUs, tasks and kinds are switched by their boxes", async () => {
@@ -427,13 +396,14 @@ await check(tab, "CPUs, tasks and kinds are switched by their boxes", async () =
 await check(tab, "a fragment restores the view, and a bad one does no harm", async () => {
   const page = await ready("page.html");
   await page.value(`kprof.change({ from: 1000000, to: 3000000, view: "icicle", inline: "none", search: "act_2",
-    hiddenCpus: new Set([2]), sort: "total", func: 0 })`);
+    hiddenCpus: new Set([2]), sort: "total", func: kprof.data.byName.get("image::act_3") })`);
   const seen = "[kprof.folded(), kprof.choice.view, kprof.choice.search, kprof.choice.sort, kprof.choice.func]";
   const before = await page.value(seen);
   await until(page, "location.hash.includes('icicle')");
   const again = await ready("page.html", await page.value("location.hash"));
   same("view", await again.value(seen), before);
-  const bad = "#time=5-1&kinds=9&hiddenCpus=77.x&zoom=99999.-1&func=1e9&view=none&sort=__proto__&search=%00";
+  const bad = "#time=5-1&kinds=9&hiddenCpus=77.x&zoom=x&zoom=y&func=none&sight=5-1&sample=7-7"
+    + "&hiddenTask=x&view=none&sort=__proto__&search=%00";
   const harmless = await ready("page.html", bad);
   same("samples", await harmless.value("kprof.now.all"), await (await ready("page.html")).value("kprof.now.all"));
 });
@@ -441,14 +411,20 @@ await check(tab, "a fragment restores the view, and a bad one does no harm", asy
 await check(tab, "folded stacks and SVG are saved", async () => {
   const page = await ready("page.html", "#inline=all");
   await page.send("Browser.setDownloadBehavior", { behavior: "allow", downloadPath: folder });
-  await click(page, "#folded");
-  await click(page, "#svg");
+  await click(page, "#saves summary");
+  for (const name of ["folded", "svg", "samples"]) await click(page, `#${name}`);
   const end = Date.now() + 60_000;
-  while (!existsSync(file("profile.folded")) || !existsSync(file("flamegraph.svg"))) {
+  while (!["profile.folded", "flamegraph.svg", "samples.tsv"].every((name) => existsSync(file(name)))) {
     if (Date.now() > end) throw new Error("nothing was saved");
     await new Promise((done) => setTimeout(done, 50));
   }
   same("stacks", read("profile.folded"), await page.value("kprof.folded()"));
+  const [head, ...samples] = read("samples.tsv").trim().split("\n").map((line) => line.split("\t"));
+  same("columns of the samples", head.join(), "seconds,CPU,task,kind,weight,stack");
+  const counts = new Map();
+  for (const line of samples) counts.set(line[5], (counts.get(line[5]) ?? 0) + Number(line[4]));
+  const folded = [...counts].map(([stack, count]) => `${stack} ${count}`).sort();
+  same("stacks of the samples", folded, sorted(await page.value("kprof.folded()")).filter((line) => line[1] !== "l"));
   const pictured = await page.value("kprof.flame.boxes.length");
   const svg = await opened(tab, address("flamegraph.svg"));
   await until(svg, "document.readyState === 'complete'");
@@ -494,7 +470,7 @@ await check(tab, "a comparison has the changes of diff, and only those beyond ch
 });
 
 await check(tab, "everything has a name for a screen reader, in light and dark", async () => {
-  const page = await ready("page.html", "#func=0");
+  const page = await ready("page.html", "#func=image::act_0");
   const { nodes } = await page.send("Accessibility.getFullAXTree");
   const needs = ["button", "textbox", "searchbox", "combobox", "checkbox", "application", "columnheader"];
   const nameless = nodes.filter((node) => !node.ignored && needs.includes(node.role?.value) && !node.name?.value);
@@ -549,15 +525,25 @@ await check(tab, "every label can be read, and every state told apart, in light 
     await page.send("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value }] });
     await until(page, `matchMedia("(prefers-color-scheme: ${value})").matches`);
     await new Promise((done) => setTimeout(done, 100));
-    const { ink, boxes, kinds, swatches } = await page.value(`(() => {
+    const { ink, boxes, pairs, kinds, swatches } = await page.value(`(() => {
       const linear = ${LINEAR};
-      return { ink: linear(getComputedStyle(document.body).color),
+      const { labels, pathAlpha } = kprof.palette();
+      const ink = getComputedStyle(document.body).color;
+      const mixed = (box) => "color-mix(in srgb, " + ink + " " + pathAlpha * 100 + "%, " + box + ")";
+      const strip = [...document.querySelectorAll("#strip > *")].filter((part) => part.textContent.trim());
+      const pairs = [...labels.map((box) => [mixed(box), box]),
+        ...strip.map(({ style }) => [style.color, style.backgroundColor])].map((pair) => pair.map(linear));
+      return { ink: linear(ink), pairs,
         boxes: kprof.palette().labels.map(linear),
         kinds: kprof.palette().kinds.map(linear),
         swatches: [...document.querySelectorAll("#kinds .swatch")].map((one) => linear(one.style.background)) };
     })()`);
     for (const box of boxes) {
       same(`${value}: contrast ${contrast(ink, box).toFixed(2)} of a label`, contrast(ink, box) >= 4.5, true);
+    }
+    for (const [one, other] of pairs) {
+      same(`${value}: contrast ${contrast(one, other).toFixed(2)} of a path or a part of the strip`,
+        contrast(one, other) >= 4.5, true);
     }
     same(`${value}: swatches`, swatches, kinds.slice(0, 5));
     for (const [name, matrix] of Object.entries(EYES)) {
@@ -596,9 +582,9 @@ await check(tab, "the strip has all the time of the range, and its parts switch 
   const page = await ready("page.html");
   const parts = () => page.value(`[...document.querySelectorAll("#strip > *")].map((part) => part.title)`);
   const whole = await parts();
-  const sum = whole.reduce((sum, title) => sum + Number(/: ([\d.]+) %/.exec(title)[1]), 0);
+  const sum = whole.reduce((sum, title) => sum + Number(/ ([\d.]+) %/.exec(title)[1]), 0);
   same("parts of the whole", Math.abs(sum - 100) < 0.1, true);
-  const ticks = await page.value("kprof.timeline.ticks(kprof.choice)");
+  const ticks = await page.value("[...kprof.ticks()]");
   const truth = JSON.parse(read("new.ticks.json"));
   const must = (kind) => truth.filter(([, , of]) => of === kind).length;
   for (const kind of [3, 4, 5]) {
@@ -625,7 +611,7 @@ await check(tab, "what the pointer is at is said at the pointer and in the statu
   const [x, y] = await middle(page, "#timeline");
   await mouse(page, "mouseMoved", [x, y], { button: "none" });
   const lane = await tip();
-  same("a lane", [lane.hidden, /^CPU \d+, [\d.]+ s: [\d.]+ % /.test(lane.text)], [false, true]);
+  same("a lane", [lane.hidden, /^CPU \d+, [\d.]+ s: \d+ % [a-z ]+/.test(lane.text)], [false, true]);
   await mouse(page, "mouseMoved", [2, 2], { button: "none" });
   same("nothing", (await tip()).hidden, true);
 });

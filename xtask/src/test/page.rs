@@ -1,5 +1,5 @@
 //! The interactive page of `kprof-fold html`, opened in a real browser: its numbers against `folded`, `report` and
-//! `diff`, and its clicks, keys and drags. The script `xtask/readers/page.mjs` drives the browser; node and a browser
+//! `diff`, and its clicks, keys and drags. The scripts `xtask/readers/page*.mjs` drive the browser; node and a browser
 //! are installed where they are missing.
 
 mod events;
@@ -22,6 +22,8 @@ use profile::{Shape, image, profile};
 
 /// The time limit of the script.
 const LIMIT: Duration = Duration::from_secs(600);
+/// The lanes of a page with many.
+const CPUS: u64 = 127;
 /// Ranges in microseconds whose numbers are compared. They begin and end anywhere, also within a loss.
 const RANGES: [(u64, u64); 10] = [
     (0, 1),
@@ -48,7 +50,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     std::fs::create_dir_all(&folder)?;
     prepare(&folder)?;
     prepare_events(&folder)?;
-    for name in ["page.mjs", "page-event.mjs"] {
+    for name in ["page.mjs", "page-time.mjs", "page-use.mjs", "page-event.mjs"] {
         let mut script = Command::new(&node);
         script.arg(run::root().join("xtask/readers").join(name)).arg(&folder).arg(&browser).current_dir(&folder);
         outcome.script(&mut script, LIMIT)?;
@@ -59,7 +61,6 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
 /// Makes profiles of the hits of a point and of a heap, their pages, and what other outputs say of them.
 fn prepare_events(folder: &Path) -> Result<()> {
     let program = build::tool("kprof-fold")?;
-    std::fs::write(folder.join("events.syms"), events::symbols()?)?;
     let write = |name: &str, made: Made| {
         std::fs::write(folder.join(format!("event-{name}.txt")), made.text)?;
         std::fs::write(folder.join(format!("event-{name}.json")), made.truth)
@@ -132,6 +133,11 @@ fn prepare(folder: &Path) -> Result<()> {
     fold(&["html", "boots.txt", "image"], "boots.html")?;
     fold(&["html", "new.txt", "image", "--between", "2.5", "3"], "part.html")?;
     fold(&["diff", "old.txt", "new.txt", "image", "--format", "json"], "diff.json")?;
+    let address = events::TEXT;
+    let lines = (0..CPUS * 20).map(|at| format!("init {:x} {:x} {address:x}\n", at % CPUS + 1, (at + 1) * 100_000));
+    std::fs::write(folder.join("lanes.txt"), lines.collect::<String>())?;
+    std::fs::write(folder.join("events.syms"), events::symbols()?)?;
+    fold(&["html", "lanes.txt", "events.syms", "1"], "lanes.html")?;
     for (number, (from, to)) in RANGES.into_iter().enumerate() {
         let seconds = [from, to].map(|micros| format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000));
         let of = |verb, words: &[&str], output: &str| {

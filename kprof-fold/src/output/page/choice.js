@@ -1,55 +1,14 @@
-// What the user has chosen, and what is left of the samples then. In: `data`, and the fragment of the page's address,
-// which holds the whole choice. Out: samples per stack (of an event, their weights), and the losses in the chosen time.
+// What the user has chosen, and what is left of the samples then. In: `data`. Out: samples per stack (of an event,
+// their weights), and the losses in the chosen time.
 
 /// The choice when the page is opened without a fragment.
 function defaultChoice(data) {
   const kinds = KINDS.map((_, kind) => kind !== USER || data.user);
   return {
-    from: null, to: null, kinds, hiddenCpus: new Set(), hiddenTasks: new Set(), inline: data.inline, view: "flame",
-    search: "", filter: "", sort: "self", zoom: [], func: null,
+    from: null, to: null, weights: null, sight: null, sample: null, lanes: "cpu", kinds, hiddenCpus: new Set(),
+    hiddenTasks: new Set(), inline: data.inline, view: "flame", color: "kind", chains: "apart", of: "samples",
+    search: "", filter: "", sort: data.old ? "change" : "self", zoom: [], func: null,
   };
-}
-
-/// The fragment that restores a choice: only what differs from the default.
-function toFragment(choice, data) {
-  const usual = defaultChoice(data);
-  const words = new URLSearchParams();
-  if (choice.from !== null) words.set("time", `${choice.from}-${choice.to}`);
-  const kinds = choice.kinds.map(Number).join("");
-  if (kinds !== usual.kinds.map(Number).join("")) words.set("kinds", kinds);
-  for (const name of ["hiddenCpus", "hiddenTasks"]) {
-    if (choice[name].size) words.set(name, [...choice[name]].sort((a, b) => a - b).join("."));
-  }
-  for (const name of ["inline", "view", "search", "filter", "sort"]) {
-    if (choice[name] !== usual[name]) words.set(name, choice[name]);
-  }
-  if (choice.zoom.length) words.set("zoom", choice.zoom.join("."));
-  if (choice.func !== null) words.set("func", choice.func);
-  return words.toString();
-}
-
-/// The choice that a fragment restores. What the page does not have is left out.
-function fromFragment(text, data) {
-  const choice = defaultChoice(data);
-  const words = new URLSearchParams(text);
-  const numbers = (name) => (words.get(name) || "").split(".").filter((one) => /^\d+$/.test(one)).map(Number);
-  const time = /^(\d+)-(\d+)$/.exec(words.get("time") || "");
-  if (time && Number(time[1]) < Number(time[2])) [choice.from, choice.to] = [Number(time[1]), Number(time[2])];
-  const kinds = words.get("kinds") || "";
-  if (/^[01]{5}$/.test(kinds)) choice.kinds = [...kinds].map((one) => one === "1");
-  numbers("hiddenCpus").filter((cpu) => data.cpus.includes(cpu)).forEach((cpu) => choice.hiddenCpus.add(cpu));
-  numbers("hiddenTasks").filter((task) => task < data.tasks.length).forEach((task) => choice.hiddenTasks.add(task));
-  const among = { inline: ["own", "all", "none"], view: ["flame", "icicle", "inverted", "sandwich"],
-    sort: ["self", "total", "name", "change"] };
-  for (const [name, values] of Object.entries(among)) {
-    if (values.includes(words.get(name))) choice[name] = words.get(name);
-  }
-  choice.search = words.get("search") || "";
-  choice.filter = words.get("filter") || "";
-  choice.zoom = numbers("zoom").filter((frame) => frame < data.names.length);
-  const [func] = numbers("func");
-  if (func < data.names.length) choice.func = func;
-  return choice;
 }
 
 /// The first sample whose time is not before `micros`.
@@ -81,8 +40,8 @@ function count(data, choice) {
   if (weights) {
     for (let at = from; at < to; at++) {
       const one = stack[at];
-      if (!shown[one]) continue;
       const weight = weights[at];
+      if (!shown[one] || !isInside(choice.weights, weight)) continue;
       cpus[cpu[at]] += weight;
       tasks[task[at]] += weight;
       if (!cpuShown[cpu[at]] || !taskShown[task[at]]) continue;
@@ -113,12 +72,31 @@ function count(data, choice) {
   return { counts, samples, hits, cpus, tasks, lost: beside[0], beside, old, oldSamples };
 }
 
-/// Weights of lost hits and of those that were not recorded. Of these sums no time is known, so they are only in the
-/// whole recording. Those whose CPU is not known are only in that of all CPUs, and of hits that were not recorded no
-/// task is known.
+/// Calls `use` with the number of each chosen sample.
+function eachChosen(data, choice, use) {
+  const isShown = isChosen(data, choice);
+  const [from, to] = choice.from === null ? [0, Infinity] : [choice.from, choice.to];
+  const { time } = data.samples;
+  for (let at = firstFrom(time, from); at < time.length && time[at] < to; at++) if (isShown(at)) use(at);
+}
+
+/// Whether a weight is in the chosen ones.
+const isInside = (chosen, weight) => !chosen || (weight >= chosen[0] && weight < chosen[1]);
+
+/// Whether a sample is of the chosen kinds, CPUs and tasks.
+function isChosen(data, { kinds, hiddenCpus, hiddenTasks, weights }) {
+  const { cpu, task, stack } = data.samples;
+  const isCpuShown = data.cpus.map((cpu) => !hiddenCpus.has(cpu));
+  return (at) => kinds[data.stacks.kind[stack[at]]] && isCpuShown[cpu[at]] && !hiddenTasks.has(task[at]) &&
+    isInside(weights, data.weights?.[at]);
+}
+
+/// Weights of lost hits and of those that were not recorded. Of these sums no time and no single weight is known, so
+/// they are only in the whole recording. Those whose CPU is not known are only in that of all CPUs, and of hits that
+/// were not recorded no task is known.
 function besideHits(data, choice) {
   const sums = [0, 0];
-  for (const [cpu, at, weight] of choice.from === null ? data.event.beside : []) {
+  for (const [cpu, at, weight] of choice.from === null && !choice.weights ? data.event.beside : []) {
     const isShown = cpu === null ? !choice.hiddenCpus.size : !choice.hiddenCpus.has(cpu);
     if (isShown && (at === 0 || !choice.hiddenTasks.size)) sums[at] += weight;
   }

@@ -1,5 +1,5 @@
 // Colors and texts of frames. In: traits of a frame, or its change in a comparison. Out: colors for the canvas, light
-// and dark; short names and numbers for people.
+// and dark; numbers for people.
 
 const isDark = matchMedia("(prefers-color-scheme: dark)");
 /// Hue, saturation and lightness of each kind of frame, in light and in dark. The text of a box can be read on each of
@@ -25,6 +25,13 @@ function css(color, shift = 0) {
   return `hsl(${hue} ${saturation}% ${(light + shift).toFixed(1)}%)`;
 }
 
+/// The ink for text on a color of the lanes: the darker or lighter one, whichever can be read.
+function inkOn(color) {
+  const bytes = new Uint8Array(new Uint32Array([pixelOf(css(color))]).buffer);
+  const light = [...bytes.slice(0, 3)].map((byte) => (byte / 255) ** 2.2);
+  return 0.2126 * light[0] + 0.7152 * light[1] + 0.0722 * light[2] > 0.18 ? "#000" : "#fff";
+}
+
 function kindOfFrame(name, traits) {
   if (traits & TRAIT.lost) return "lost";
   if (traits & TRAIT.unrecorded) return "unrecorded";
@@ -36,13 +43,26 @@ function kindOfFrame(name, traits) {
   return traits & TRAIT.inlined ? "inlined" : "kernel";
 }
 
-/// The color of each frame. They are made once for each scheme, light or dark.
-function frameColors(data) {
+/// A number that depends on all letters of a text.
+function hashOf(text) {
+  let hash = 0;
+  for (let at = 0; at < text.length; at++) hash = (Math.imul(hash, 31) + text.charCodeAt(at)) | 0;
+  return (hash ^ (hash >>> 15)) >>> 0;
+}
+
+/// The color of a crate or module. What is in none is gray.
+const homeColor = (home) => {
+  const hue = Math.imul(hashOf(home), 0x9e3779b1) >>> 0;
+  return css(home ? [[hue % 360, 55, 76], [hue % 360, 42, 25]] : NEUTRAL);
+};
+
+/// The color of each frame by kind, crate or module. They are made once for each scheme, light or dark.
+function frameColors(data, by) {
   data.colors ??= {};
-  return (data.colors[isDark.matches] ??= data.names.map((name, frame) => {
-    let hash = 0;
-    for (let at = 0; at < name.length; at++) hash = (Math.imul(hash, 31) + name.charCodeAt(at)) | 0;
-    return css(FRAME_COLORS[kindOfFrame(name, data.traits[frame])], ((hash >>> 8) % 100) / 100 * 9 - 4.5);
+  return (data.colors[`${isDark.matches} ${by}`] ??= data.names.map((name, frame) => {
+    const kind = kindOfFrame(name, data.traits[frame]);
+    if (by !== "kind" && !name.startsWith("[")) return homeColor(homeOf(name, by === "module"));
+    return css(FRAME_COLORS[kind], ((hashOf(name) >>> 8) % 100) / 100 * 9 - 4.5);
   }));
 }
 
@@ -55,28 +75,10 @@ function changeColor(change, isSignificant) {
     : css([[hue, 25, 86], [hue, 14, 26]]);
 }
 
-/// The last part of a function's path, without the types of a generic instance.
-function lastSegment(name) {
-  let [depth, cut] = [0, 0];
-  for (let at = 0; at < name.length; at++) {
-    if (name[at] === "<") depth++;
-    else if (name[at] === ">" && name[at - 1] !== "-") depth--;
-    else if (depth === 0 && name.startsWith("::", at) && name[at + 2] !== "<" && name[at + 2] !== "{") cut = at + 2;
-  }
-  return name.slice(cut);
-}
-
-/// The name in at most `letters` characters: whole, else its last segment, cut on the right. Empty if there is no room.
-function label(name, letters) {
-  if (name.length <= letters) return name;
-  const last = lastSegment(name);
-  if (last.length <= letters) return last;
-  return letters < 3 ? "" : `${last.slice(0, letters - 1)}…`;
-}
-
 const whole = new Intl.NumberFormat("en");
 const percent = (part, all) => `${((part * 100) / Math.max(all, 1)).toFixed(2)} %`;
 const points = (share) => `${share > 0 ? "+" : ""}${(share * 100).toFixed(2)}`;
 const seconds = (micros) => (micros / 1e6).toFixed(6);
-/// The name of a frame with what distinguishes it from others of the same name.
-const fullName = (data, frame) => data.names[frame] + (data.traits[frame] & TRAIT.inlined ? " (inlined)" : "");
+/// The same with as many digits as a range of this width needs.
+const secondsIn = (micros, width) =>
+  (micros / 1e6).toFixed(Math.min(6, Math.max(0, 9 - Math.floor(Math.log10(Math.max(1, width))))));

@@ -83,7 +83,7 @@ async function readData() {
     data.traits.push(TRAIT.unrecorded);
   }
   // Frames of one name are one function, wherever it was inlined: the first of them stands for all.
-  const firsts = new Map();
+  const firsts = data.byName = new Map();
   const firstOf = (name, at) => firsts.get(name) ?? firsts.set(name, at).get(name);
   data.same = Int32Array.from(data.names, (_, at) => firstOf(fullName(data, at), at));
   // The order of the names: neighbours in the picture are sorted by it.

@@ -82,7 +82,10 @@ impl OfPoint<'_> {
         let row =
             |(cpu, name, weight): &(Option<u64>, &str, u64)| json!([cpu, u8::from(*name == NOT_RECORDED), weight]);
         let beside = beside.map(row).collect::<Vec<_>>();
-        json!({ "name": self.hits.name, "unit": self.unit, "beside": beside, "isLive": self.is_live })
+        // Whether each hit stands for itself, so that its weight is that of one hit.
+        let is_exact = self.unit == self.hits.unit && self.hits.hits.iter().all(|hit| hit.weight == hit.stands_for);
+        let (name, unit, is_live) = (&self.hits.name, self.unit, self.is_live);
+        json!({ "name": name, "unit": unit, "beside": beside, "isLive": is_live, "isExact": is_exact })
     }
 
     /// Where all the weight went: a heading, and rows of HTML.

@@ -6,6 +6,9 @@ const ROW = 18;
 /// Narrower boxes are not drawn.
 const MIN_WIDTH = 0.4;
 const FONT = "12px ui-monospace, monospace";
+const LAST_FONT = `600 ${FONT}`;
+/// How strong the path of a name is. Its contrast with each box is still at least 4.5 to 1.
+const PATH_ALPHA = 0.94;
 
 class Flame {
   constructor(canvas, scroll, spacer) {
@@ -14,8 +17,8 @@ class Flame {
   }
 
   /// Takes new contents. Each part is `{ tree, weights, zoom, grows }`, where `grows` is "up" or "down" and `skip` is
-  /// how many rows from the root on are left out. `text` gives
-  /// the label of a box, `color` its color, and `isFaded` whether it is out of the search.
+  /// how many rows from the root on are left out; or what a flame chart is made of. `parts` gives the label of a box,
+  /// `color` its color, and `isFaded` whether it is out of the search.
   show(parts, style) {
     Object.assign(this, { parts, style });
     this.layout();
@@ -57,8 +60,11 @@ class Flame {
     this.draw();
   }
 
-  /// The boxes of a part: the zoomed node and its callers in full width, everything below in proportion.
-  boxesOf({ tree, weights, zoom }) {
+  /// The boxes of a part: the zoomed node and its callers in full width, everything below in proportion. If chains are
+  /// joined, a function and its only callee share a box, which is that of the callee.
+  boxesOf(part) {
+    const { tree, weights, zoom, isJoined } = part;
+    if (part.lanes) return chartBoxes(part, this.width);
     const boxes = [];
     const base = weights.total[zoom];
     if (!(base > 0)) return [{ node: 0, x: 0, width: this.width, row: 0 }];
@@ -66,16 +72,22 @@ class Flame {
       boxes.push({ node, x: 0, width: this.width, row: tree.depth[node], isCaller: true });
     }
     const scale = this.width / base;
-    const waiting = [[zoom, 0]];
+    const waiting = [[zoom, 0, tree.depth[zoom]]];
     while (waiting.length) {
-      const [node, x] = waiting.pop();
+      const [top, x, row] = waiting.pop();
+      let node = top;
+      for (let only = top; isJoined && top > 0 && only > 0; ) {
+        const all = tree.children.subarray(tree.first[node], tree.first[node + 1]);
+        only = all.find((child) => weights.total[child] === weights.total[node]) ?? 0;
+        if (only) node = only;
+      }
       const width = weights.total[node] * scale;
-      boxes.push({ node, x, width, row: tree.depth[node] });
+      boxes.push({ node, top, x, width, row });
       let at = x;
       for (let child = tree.first[node]; child < tree.first[node + 1]; child++) {
         const next = tree.children[child];
         const part = weights.total[next] * scale;
-        if (part >= MIN_WIDTH) waiting.push([next, at]);
+        if (part >= MIN_WIDTH) waiting.push([next, at, row + 1]);
         at += part;
       }
     }
@@ -103,10 +115,17 @@ class Flame {
       context.globalAlpha = box.isCaller ? 0.45 : style.isFaded(box) ? 0.3 : 1;
       context.fillStyle = style.color(box);
       context.fillRect(box.x, y, Math.max(box.width - 0.6, 0.3), ROW - 1);
-      const text = box.width > 3 * letter ? label(style.text(box), Math.floor((box.width - 6) / letter)) : "";
-      context.globalAlpha = 1;
       context.fillStyle = ink;
-      if (text) context.fillText(text, box.x + 3, y + ROW / 2);
+      if (box.width > 3 * letter) {
+        const { path, last } = label(style.parts(box), Math.floor((box.width - 6) / letter));
+        context.globalAlpha = PATH_ALPHA;
+        if (path) context.fillText(path, box.x + 3, y + ROW / 2);
+        context.globalAlpha = 1;
+        context.font = LAST_FONT;
+        context.fillText(last, box.x + 3 + path.length * letter, y + ROW / 2);
+        context.font = FONT;
+      }
+      context.globalAlpha = 1;
       if (this.isSelected(box) || box === this.hovered) {
         context.strokeStyle = line;
         context.lineWidth = 2;
@@ -117,7 +136,9 @@ class Flame {
   }
 
   isSelected(box) {
-    return this.selected !== null && box.part === this.parts[this.selected.part] && box.node === this.selected.node;
+    const { selected } = this;
+    return selected !== null && box.part === this.parts[selected.part] && box.node === selected.node &&
+      box.from === selected.from;
   }
 
   /// The box at a place of the page.
@@ -133,8 +154,13 @@ class Flame {
     this.draw();
   }
 
+  /// What is still known of a box when the picture has been made anew.
+  placeOf(box) {
+    return { part: this.parts.indexOf(box.part), node: box.node, from: box.from };
+  }
+
   select(box) {
-    this.selected = box && { part: this.parts.indexOf(box.part), node: box.node };
+    this.selected = box && this.placeOf(box);
     if (box && (box.y < this.scroll.scrollTop || box.y + ROW > this.scroll.scrollTop + this.scroll.clientHeight)) {
       this.scroll.scrollTop = box.y - this.scroll.clientHeight / 2;
     }
@@ -145,17 +171,16 @@ class Flame {
   neighbour(key) {
     const now = this.boxes.find((box) => this.isSelected(box)) ?? null;
     const part = now?.part ?? this.parts[0];
-    if (!now) return part.boxes.find((box) => box.node === part.zoom) ?? null;
-    const { tree } = part;
-    const below = part.grows === "up" ? "ArrowUp" : "ArrowDown";
+    if (!now) return part.boxes.find((box) => box.node === part.zoom) ?? part.boxes[0] ?? null;
+    const rowOf = (row) => part.boxes.filter((box) => box.row === row).sort((a, b) => a.x - b.x);
     if (key === "ArrowLeft" || key === "ArrowRight") {
-      const row = part.boxes.filter((box) => box.row === now.row).sort((a, b) => a.x - b.x);
+      const row = rowOf(now.row);
       return row[row.indexOf(now) + (key === "ArrowRight" ? 1 : -1)] ?? now;
     }
-    if (key === below) {
-      const inside = part.boxes.filter((box) => tree.parent[box.node] === now.node);
+    if (key === (part.grows === "up" ? "ArrowUp" : "ArrowDown")) {
+      const inside = rowOf(now.row + 1).filter((box) => box.x >= now.x - 0.01 && box.x < now.x + now.width);
       return inside.sort((a, b) => b.width - a.width)[0] ?? now;
     }
-    return part.boxes.find((box) => box.node === tree.parent[now.node]) ?? now;
+    return rowOf(now.row - 1).find((box) => box.x <= now.x + 0.01 && box.x + box.width > now.x) ?? now;
   }
 }

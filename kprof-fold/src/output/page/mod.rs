@@ -9,6 +9,7 @@ pub mod columns;
 pub mod event;
 pub mod facts;
 pub mod gaps;
+pub mod source;
 pub mod stacks;
 
 use crate::account::Account;
@@ -22,17 +23,24 @@ use stacks::{Source, Tree};
 use std::io::{self, Write};
 
 /// The files of the script, in the order in which they are joined.
-const SCRIPT: [&str; 11] = [
+const SCRIPT: [&str; 18] = [
     include_str!("data.js"),
     include_str!("choice.js"),
+    include_str!("link.js"),
     include_str!("tree.js"),
+    include_str!("names.js"),
     include_str!("color.js"),
     include_str!("unit.js"),
+    include_str!("lanes.js"),
     include_str!("flame.js"),
+    include_str!("chart.js"),
     include_str!("timeline.js"),
+    include_str!("histogram.js"),
     include_str!("table.js"),
     include_str!("detail.js"),
+    include_str!("sample.js"),
     include_str!("save.js"),
+    include_str!("controls.js"),
     include_str!("main.js"),
 ];
 
@@ -103,7 +111,10 @@ pub fn write(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
             *sum = sum.saturating_add(count);
         }
     }
-    let text = facts::text(input, &tree);
+    let mut counts = vec![0; tree.len()];
+    input.timeline.events.iter().for_each(|event| counts[numbers[&event.stack] as usize] += 1);
+    let mut text = facts::text(input, &tree);
+    text["source"] = tree.source(&counts);
     let clock = facts::Clock::new(input);
     let cpus = facts::cpus(input);
     let (mut times, mut places, mut stacks, mut tasks) = <(Column, Column, Column, Column)>::default();

@@ -5,6 +5,7 @@
 //! nodes, each with its parent and frame; stacks, each with its innermost node, the state of its samples and the
 //! instruction that was sampled. Stacks of both profiles with the same frames are one stack.
 
+use super::source;
 use crate::output::annotate::code;
 use crate::resolve::{Frame, Function, Resolver, marked};
 use crate::stacks::{StackId, Stacks};
@@ -13,7 +14,7 @@ use crate::symbols::users::plain;
 use crate::symbols::{INLINED, Symbols};
 use kprof_format::marker::Marker;
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Traits of a frame, as bits. The script has the same numbers (`data.js`).
 mod bit {
@@ -203,6 +204,26 @@ impl Tree {
         self.frames
             .iter()
             .map(move |(name, traits)| format!("{name}{}", if is_inlined(*traits) { INLINED } else { "" }))
+    }
+
+    /// The source text of the functions that have at least one in 200 of the samples. `counts` has those of each stack.
+    pub fn source(&self, counts: &[u64]) -> Value {
+        let sampled = || {
+            let sampled = self.stacks.iter().zip(counts).filter(|(stack, count)| stack.instruction > 0 && **count > 0);
+            sampled.map(|(stack, count)| (&self.instructions[stack.instruction as usize - 1].2, *count))
+        };
+        let mut of_functions = HashMap::<u32, u64>::new();
+        for (chain, count) in sampled() {
+            chain.iter().for_each(|(frame, ..)| *of_functions.entry(*frame).or_default() += count);
+        }
+        let least = counts.iter().sum::<u64>() / 200;
+        let mut hot = BTreeMap::<u32, BTreeSet<u32>>::new();
+        for (frame, file, line) in sampled().flat_map(|(chain, _)| chain) {
+            if of_functions[frame] >= least {
+                hot.entry(*file).or_default().insert(*line);
+            }
+        }
+        source::text(&self.files, &hot)
     }
 
     /// Names, files and instructions, for the script.

@@ -3,6 +3,8 @@
 
 /// Rows that are shown before the user asks for all.
 const SHOWN_ROWS = 100;
+/// Columns of the small curves over time.
+const SPARK = 32;
 
 /// A test for a text or, in slashes, a regular expression. Without a text null; `problem` if the expression is wrong.
 function matcher(text) {
@@ -34,30 +36,33 @@ class FunctionTable {
     });
   }
 
-  /// The columns: name, title, and the text of a row.
-  columns({ all, old }) {
-    const share = (part) => ({ text: percent(part, all), bar: part / Math.max(all, 1) });
+  /// The columns: name, title, the contents of a cell, and whether these are a picture. Amounts have
+  /// columns only with events, whose weights differ.
+  columns({ base, old, widest }) {
+    const share = (part) => ({ text: percent(part, base), title: amountOf(part) });
+    const weight = (title, part) => (unit.isWeight ? [[null, title, (row) => ({ text: amount(part(row)) })]] : []);
+    const bar = (row) => ({ bar: [row.self / Math.max(base, 1), row.total / Math.max(base, 1)] });
     const plain = [
+      [null, "Share", bar, true],
       ["self", "Self", (row) => share(row.self)],
-      [null, unit.name, (row) => ({ text: amount(row.self) })],
+      ...weight(unit.name, (row) => row.self),
       ["total", "Total", (row) => share(row.total)],
-      [null, unit.name, (row) => ({ text: amount(row.total) })],
+      ...weight(unit.name, (row) => row.total),
     ];
-    if (!old) return plain;
-    const before = [null, "before (whole)", (row) => ({ text: percent(row.oldTotal, old.all) })];
+    const time = [null, "over time", (row) => ({ spark: row.frame }), true];
+    if (!old) return [...plain, time];
     const pale = (text) => (row) => ({ text: text(row), isPale: !isCertain(row.interval) });
-    const change = (title) => ["change", title, pale((row) => (row.isBeside ? "" : points(row.change)))];
-    const interval = [null, "interval (whole recordings)",
-      pale(({ interval }) => (!interval ? "" : isExact(interval) ? "exact" : rangeOf(interval)))];
-    if (!unit.isWeight) return [...plain, before, change("Change"), interval];
     return [
       ...plain,
-      before,
-      [null, unit.name, (row) => ({ text: amount(row.oldTotal) })],
-      change("Change in points"),
-      [null, `${unit.name} more (whole)`,
-        pale(({ interval }) => (interval ? signed(interval[1] - interval[0]) : ""))],
-      interval,
+      [null, "before (whole)", (row) => ({ text: percent(row.oldTotal, old.all) })],
+      ...weight(unit.name, (row) => row.oldTotal),
+      ["change", unit.isWeight ? "Change in points" : "Change",
+        pale((row) => (row.isBeside ? "" : points(row.change)))],
+      ...(unit.isWeight ? [[null, `${unit.name} more (whole)`,
+        pale(({ interval }) => (interval ? signed(interval[1] - interval[0]) : ""))]] : []),
+      [null, "interval (whole recordings)", ({ interval }) => ({ interval, widest, isPale: !isCertain(interval),
+        text: !interval ? "" : isExact(interval) ? "exact" : rangeOf(interval) })],
+      time,
     ];
   }
 
@@ -83,10 +88,27 @@ class FunctionTable {
       : `${whole.format(shown.length)} of ${whole.format(every)} functions`;
     this.more.hidden = shown.length === rows.length;
     this.more.textContent = `Show all ${whole.format(rows.length)}`;
-    const columns = this.columns(view);
+    const ends = shown.flatMap(({ interval }) => (interval ? [Math.abs(interval[2]), Math.abs(interval[4])] : []));
+    const columns = this.columns({ ...view, widest: Math.max(1e-4, ...ends) });
     const body = element("tbody");
     body.append(...shown.map((row) => this.line(row, columns, choice)));
+    const focused = document.activeElement?.dataset.key;
     this.table.replaceChildren(this.head(columns, choice), body);
+    if (focused) this.table.querySelector(`[data-key="${focused}"]`)?.focus({ preventScroll: true });
+    // The small curves are drawn when everything else is.
+    clearTimeout(this.later);
+    this.later = setTimeout(() => this.sparks(shown.map((row) => row.frame), view), 100);
+  }
+
+  /// Draws for each function how its total is distributed over the chosen time.
+  sparks(frames, { calls, choice }) {
+    const sums = overTime(this.data, calls, choice, frames, SPARK);
+    this.table.querySelectorAll(".spark").forEach((cell, row) => {
+      const bins = sums.subarray(row * SPARK, (row + 1) * SPARK);
+      const most = bins.reduce((most, one) => Math.max(most, one), 1e-9);
+      const path = [...bins].map((sum) => `V${(10 - (sum / most) * 10).toFixed(1)}h1`).join("");
+      cell.replaceChildren(drawing(SPARK, 10, "none", ["path", { d: `M0 10${path}V10z` }]));
+    });
   }
 
   row(frame, { functions, old, counted }) {
@@ -103,39 +125,61 @@ class FunctionTable {
 
   head(columns, choice) {
     const row = element("tr");
-    for (const [name, title] of [["name", "Function"], ...columns]) {
+    for (const [name, title, , isPicture] of [["name", "Function"], ...columns]) {
       const cell = element("th", { scope: "col" });
-      if (name !== "name") cell.className = "number";
+      if (name !== "name" && !isPicture) cell.className = "number";
       if (name === choice.sort) cell.ariaSort = name === "name" ? "ascending" : "descending";
       const arrow = name === choice.sort ? (name === "name" ? " ▲" : " ▼") : "";
-      cell.append(name ? element("button", { type: "button", textContent: title + arrow,
-        onclick: () => this.sorted(name) }) : title);
+      const button = name && element("button", { type: "button", textContent: title + arrow,
+        onclick: () => this.sorted(name) });
+      if (button) button.dataset.key = `sort ${name}`;
+      cell.append(button || title);
       row.append(cell);
     }
     return element("thead", {}, row);
   }
 
   line(row, columns, choice) {
-    const full = fullName(this.data, row.frame);
-    const last = full.slice(full.lastIndexOf(lastSegment(this.data.names[row.frame])));
-    // The last part of a path is what people look for, so the part before it is what is cut.
-    const button = element("button", { type: "button", title: full, onclick: () => this.chosen(row.frame) },
-      element("span", { className: "path", textContent: full.slice(0, full.length - last.length) }),
-      element("span", { className: "last", textContent: last }));
+    const button = nameButton(this.data, row.frame, this.chosen);
+    button.dataset.key = row.frame;
     const line = element("tr", { className: row.frame === choice.func ? "selected" : "" },
       element("td", { className: "name" }, button));
     for (const [, , cellOf] of columns) {
-      const { text, bar, isPale } = cellOf(row);
-      const cell = element("td", { className: "number", textContent: text });
-      if (bar !== undefined) {
-        cell.classList.add("share");
-        cell.style.backgroundSize = `${(bar * 100).toFixed(2)}% 3px`;
+      const { text = "", title = "", bar, spark, interval, widest, isPale } = cellOf(row);
+      const cell = element("td", { className: "number", textContent: text, title });
+      if (bar) {
+        cell.className = "share";
+        cell.style.backgroundSize = bar.map((part) => `${(part * 100).toFixed(2)}% 60%`).join();
+      }
+      if (spark !== undefined) cell.className = "spark";
+      if (interval && !isExact(interval)) {
+        cell.title = text;
+        cell.replaceChildren(element("span", { className: "unseen", textContent: text }), dotOf(interval, widest));
       }
       if (isPale) cell.classList.add("pale");
       line.append(cell);
     }
     return line;
   }
+}
+
+/// A small drawing of lines and dots.
+function drawing(width, height, ratio, ...shapes) {
+  const made = (name, values) => {
+    const one = document.createElementNS("http://www.w3.org/2000/svg", name);
+    Object.entries(values).forEach(([key, value]) => one.setAttribute(key, value));
+    return one;
+  };
+  const box = made("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: ratio, "aria-hidden": true });
+  box.append(...shapes.map(([name, values]) => made(name, values)));
+  return box;
+}
+
+/// A change as a dot with its interval around the line of no change. `widest` is at the edges.
+function dotOf([, , low, middle, high], widest) {
+  const x = (change) => 50 + Math.max(-48, Math.min(48, (change / widest) * 48));
+  return drawing(100, 12, "none", ["path", { d: "M50 0V12", class: "zero" }],
+    ["path", { d: `M${x(low)} 6H${x(high)}` }], ["path", { d: `M${x(middle) - 2} 2V10h4V2z`, class: "dot" }]);
 }
 
 /// By how much the share of a function has changed. As in `diff`, shares are parts of the samples that are there, or of

@@ -173,6 +173,39 @@ function byFunction(data, tree, weights) {
   return { self, total };
 }
 
+/// Which stacks have a function. `tree` is a call tree.
+function stacksWith(tree, func) {
+  const isInside = new Uint8Array(tree.length);
+  for (let node = 1; node < tree.length; node++) {
+    isInside[node] = isInside[tree.parent[node]] || tree.frame[node] === func ? 1 : 0;
+  }
+  return Uint8Array.from(tree.leaf, (leaf) => isInside[leaf]);
+}
+
+/// For each of some functions the samples that have it, in so many parts of the chosen time. `tree` is a call tree.
+function overTime(data, tree, choice, frames, bins) {
+  const { time, stack } = data.samples;
+  const [from, to] = choice.from === null ? [0, data.end] : [choice.from, choice.to];
+  const nodes = new Float32Array(tree.length * bins);
+  eachChosen(data, choice, (at) => {
+    const bin = Math.floor(((time[at] - from) / (to - from)) * bins);
+    nodes[tree.leaf[stack[at]] * bins + bin] += data.weights?.[at] ?? 1;
+  });
+  const rows = new Int32Array(data.names.length).fill(-1);
+  frames.forEach((frame, row) => (rows[frame] = row));
+  const sums = new Float32Array(frames.length * bins);
+  for (let node = tree.length - 1; node > 0; node--) {
+    const row = tree.isOutermost[node] ? rows[tree.frame[node]] : -1;
+    for (let bin = 0; bin < bins; bin++) {
+      const sum = nodes[node * bins + bin];
+      if (sum === 0) continue;
+      nodes[tree.parent[node] * bins + bin] += sum;
+      if (row >= 0) sums[row * bins + bin] += sum;
+    }
+  }
+  return sums;
+}
+
 /// The node at the end of a path of frames from the root, or as far as the tree has it.
 function nodeAt(tree, path) {
   let node = 0;
