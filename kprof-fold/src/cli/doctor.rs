@@ -23,7 +23,6 @@ use crate::symbols::name::visible_lines;
 use crate::tally::{By, Tally};
 use kprof_format::counter::Counter;
 use kprof_format::fact::Fact;
-use kprof_format::line::Profile;
 use serde_json::json;
 
 /// Exit code: something is wrong.
@@ -46,13 +45,7 @@ pub fn run(args: &Doctor) -> Result<u8, Error> {
         }
         // An unusable profile is a finding here, not an error. The kernel image is checked nevertheless.
         Err(Error::Unusable { file, why }) => {
-            let mut found = vec![match has_no_lines(&file) {
-                true if file != input.syms => format!(
-                    "{file}: a log without a `~kprof` line: is the feature `profiling` on, does init answer Ok, and is export \
-                     called?"
-                ),
-                _ => format!("{file}: {why}"),
-            }];
+            let mut found = vec![format!("{file}: {why}")];
             if let (true, Ok(symbols)) = (file != input.syms, Symbols::open(&input.syms, &mut Problems::default())) {
                 frame_pointers(&symbols, &mut found);
             }
@@ -77,15 +70,6 @@ fn csv(found: &[String]) -> std::io::Result<String> {
     found.iter().try_for_each(|line| csv.write_record([line]))?;
     let bytes = csv.into_inner().map_err(csv::IntoInnerError::into_error)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// Whether the file is some other text: it has lines, but none of them is a line of a profile.
-fn has_no_lines(file: &str) -> bool {
-    let text = std::fs::read(file).unwrap_or_default();
-    let is_ours =
-        |line: &[u8]| line.starts_with(Profile::BEGINS.as_bytes()) || line.windows(7).any(|word| word == b"~kprof ");
-    let is_text = !text.is_empty() && !text.contains(&0);
-    is_text && text.ends_with(b"\n") && !text.split(|byte| *byte == b'\n').any(is_ours)
 }
 
 fn findings(opened: &Opened, tally: &Tally) -> Vec<String> {

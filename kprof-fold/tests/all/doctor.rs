@@ -142,7 +142,7 @@ fn samples_and_anchors_outside_of_the_text_are_a_stub_in_another_section() {
 #[test]
 fn a_log_without_a_line_of_kprofs_is_called_one() {
     let found = doctor("no-lines", "kernel: hello\nkernel: 3 CPUs\n# not a profile\n");
-    assert!(found.contains("profile.txt: a log without a `~kprof` line: is the feature `profiling` on"), "{found}");
+    assert!(found.contains("not a profile. If it is a kernel's log: is the feature `profiling` on"), "{found}");
 }
 
 /// A file with 40 samples that a panic handler has written out, from position 500 on. According to its account, a
