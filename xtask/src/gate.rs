@@ -119,8 +119,8 @@ const RING_WORDS: &str = "2097152";
 /// Lines of the comparison that are shown.
 const TABLE_LINES: usize = 15;
 
-/// The comparison of the profiles in two folders, each with the symbols of its own kernel. These come from the ELF file:
-/// a list of symbols does not say who called a leaf function.
+/// The comparison of the profiles in two folders, each with the symbols of its own kernel. These come from the ELF
+/// file: a list of symbols does not say who called a leaf function.
 fn comparison(fold: &Path, sides: [&PathBuf; 2], format: &str) -> Command {
     let mut command = Command::new(fold);
     command.args(["diff", "--quiet", "--same-work", "--strict", "--max-loss", "0%", "--top", "0", "--format", format]);

@@ -92,7 +92,8 @@ impl Consumer for Tasks {
     fn discard(&mut self) {}
 }
 
-/// Refuses tasks that no sample and no hit has. Only called if nothing is left by the choice, because it reads the file again.
+/// Refuses tasks that no sample and no hit has. Only called if nothing is left by the choice, because it reads the file
+/// again.
 ///
 /// # Errors
 /// [`Error::Usage`], with the nearest names, or an error of reading.

@@ -1,7 +1,7 @@
 //! Profiles for other viewers. Stage: output.
 //!
-//! In: the samples of each CPU, symbols, ticks without a sample, marks, settings. Out: the Firefox Profiler's processed form,
-//! speedscope's sampled form, Perfetto's trace packets, pprof's protocol buffer, or, with cargo features, Parquet
+//! In: the samples of each CPU, symbols, ticks without a sample, marks, settings. Out: the Firefox Profiler's processed
+//! form, speedscope's sampled form, Perfetto's trace packets, pprof's protocol buffer, or, with cargo features, Parquet
 //! tables or OpenTelemetry's profiles. All are written piece by piece and are never all in memory. Lost samples are the
 //! function `[lost]` in each of them.
 

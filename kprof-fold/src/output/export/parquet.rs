@@ -1,9 +1,9 @@
 //! Tables in Parquet, for engines that read thousands of profiles at once. Stage: output.
 //!
 //! In: the samples of each CPU. Out: `boots` (a row for each boot), `samples` (a row for each sample, and one for each
-//! part of a CPU's time in which samples were lost), `unsampled` (a row for each part of a CPU's time with ticks that were
-//! only counted, and for what they have hit), `stacks` (a row for each frame of each distinct stack) and
-//! `frames` (a row for each function). What is the same for all samples of a boot is in `boots` only, because each
+//! part of a CPU's time in which samples were lost), `unsampled` (a row for each part of a CPU's time with ticks that
+//! were only counted, and for what they have hit), `stacks` (a row for each frame of each distinct stack) and `frames`
+//! (a row for each function). What is the same for all samples of a boot is in `boots` only, because each
 //! column of `samples` costs time. Of a point, `hits` (`hits.rs`) is in the place of `samples`.
 //!
 //! Rows are written in groups, so memory does not grow with the profile. The ids of stacks and frames are hashes of

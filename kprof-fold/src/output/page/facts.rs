@@ -23,8 +23,8 @@ const HTML: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 const MICROS: u128 = 1_000_000;
 
-/// Converts TSC to microseconds on the page: those of the first boot begin with its first sample or hit, those of a later boot
-/// where the boot before it ends.
+/// Converts TSC to microseconds on the page: those of the first boot begin with its first sample or hit, those of a
+/// later boot where the boot before it ends.
 pub struct Clock {
     tsc_hz: u64,
     /// For each boot its first TSC, and the microseconds of all boots before it.

@@ -1,8 +1,8 @@
 //! Generated profiles of a fleet of machines, the same in every run.
 //!
 //! In: a number. Out: a profile in the text form and its symbols. Machines, builds and seconds differ in what they
-//! spend their time on; all have ticks that were only counted; some CPUs lose samples; the builds have their functions at other addresses. Each profile also
-//! has hits of a point.
+//! spend their time on; all have ticks that were only counted; some CPUs lose samples; the builds have their functions
+//! at other addresses. Each profile also has hits of a point.
 
 use std::fmt::Write as _;
 
