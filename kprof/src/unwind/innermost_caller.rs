@@ -9,6 +9,7 @@ use super::{Memory, Walk};
 use crate::arch::caller;
 use crate::arch::view::{Innermost, View};
 use crate::format::marker::Marker;
+use crate::format::unwind::Rule;
 use crate::kernel::{Kernel, Registers};
 use core::ops::Range;
 
@@ -60,6 +61,12 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
             self.sink.push(Marker::Candidate.encode());
         }
         self.push_frame(caller);
+    }
+
+    /// How the caller is found in assembly that the unwind table does not describe.
+    #[inline(never)]
+    pub(super) fn rule_by_code(&mut self, at: &Registers, range: &Range<u64>) -> Rule {
+        caller::rule_by_code(&mut Around { walk: self, range }, at).unwrap_or(Rule::NONE)
     }
 
     /// An aligned word of the range, which came from `stack_of`.

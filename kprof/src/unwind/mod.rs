@@ -28,6 +28,7 @@ mod frame_pointer;
 mod innermost_caller;
 mod stacks;
 mod stop;
+mod table;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -138,6 +139,8 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     pub(crate) fn callers_of(&mut self, frame: u64) {
         let range = self.stack_of(record::next_at(frame));
         let stop = match range == NOWHERE {
+            // The code that asks has no frame pointer, and its registers were not saved.
+            _ if self.kernel.unwind_table().is_some() => Stop::Truncated(TruncationReason::NoRule),
             true => Stop::Truncated(TruncationReason::Range),
             false => self.frames((frame, frame), range, true),
         };
@@ -154,14 +157,16 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     /// The frames of interrupted kernel code, up to an entry frame or the end.
     #[inline(never)]
     fn innermost(&mut self, at: &Registers) -> Stop {
-        if self.kernel.is_entry_code(at.pc)
-            && let Some(stop) = entry_frame::of_entry_frame(self.kernel.entry_frame(at), at.fp)
-        {
+        let is_entry = self.kernel.is_entry_code(at.pc);
+        if is_entry && let Some(stop) = entry_frame::of_entry_frame(self.kernel.entry_frame(at), at.fp) {
             return stop;
         }
         let range = self.stack_of(at.sp);
         if range == NOWHERE {
             return Stop::Truncated(TruncationReason::Range);
+        }
+        if !is_entry && let Some(table) = self.kernel.unwind_table() {
+            return self.by_table(table, at, range);
         }
         self.innermost_caller(at, &range);
         self.frames((at.fp, record::frame_at(at.sp)), range, true)

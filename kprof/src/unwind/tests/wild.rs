@@ -7,6 +7,7 @@
 
 use super::*;
 use crate::format::marker::MARKER_PAGE;
+use crate::format::unwind::Rule;
 use crate::intervals::Intervals;
 use proptest::prelude::*;
 
@@ -44,6 +45,11 @@ impl Dice {
         }
         machine.depth = 1 + self.below(80) as usize;
         machine.user_frames = self.below(2) == 1;
+        if self.below(4) == 0 {
+            // Any bytes are rules, but those whose first bits are 0 have none.
+            let rules: Vec<Rule> = (0..256).map(|_| Rule::decode(self.0.word() as u32 & 0x000f_07ff)).collect();
+            machine.table = Some(super::table::table(&rules));
+        }
         machine
     }
 
