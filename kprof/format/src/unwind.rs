@@ -179,7 +179,8 @@ impl fmt::Display for BadTable {
             ),
             Self::Processor(number) => write!(f, "the unwind table is for another processor (number {number})"),
             Self::OtherBuild => f.write_str(
-                "the unwind table is of another build of the kernel (its build id differs): make it again from this one",
+                "the unwind table is of another build of the kernel (its build id differs): make it again from this \
+                 one",
             ),
             Self::NoBuildId => f.write_str(
                 "the kernel gives no build id, so its unwind table cannot be checked: link with --build-id, and give \
