@@ -45,5 +45,6 @@ pub mod heap;
 pub mod lockups;
 pub mod output;
 pub mod probes;
+pub mod unwind;
 
 pub mod cli;

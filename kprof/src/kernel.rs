@@ -148,6 +148,15 @@ pub unsafe trait Kernel: Sync + 'static {
         None
     }
 
+    /// For kernels without frame pointers: the table that `kprof-fold tables` has made of this build
+    /// (docs/no-frame-pointers.md). Every stack is walked by it then. With the default, nothing of it is compiled in.
+    ///
+    /// Runs in: NMI, once or twice for each sample.
+    #[inline(always)]
+    fn unwind_table(&self) -> Option<&UnwindTable> {
+        None
+    }
+
     /// For [`crate::Trigger::Published`]: as [`Kernel::stack_range`], for the stacks in use by another CPU.
     ///
     /// Runs in: the sampler CPU, while that CPU continues to run.
@@ -180,6 +189,9 @@ pub unsafe trait Kernel: Sync + 'static {
     /// nothing: the daemon polls.
     fn wake_reader(&self) {}
 }
+
+/// An unwind table that was checked, for [`Kernel::unwind_table`].
+pub type UnwindTable = crate::format::unwind::Table<'static>;
 
 /// The task that runs on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -98,7 +98,7 @@ pub use format::point::Unit;
 pub use format::serial::Bytes;
 pub use kernel::{
     Breakpoint, CallerEntryFrame, CompiledEntry, ControlDone, EntryFrame, Image, Interrupted, Kernel, NmiToken,
-    Outcome, OverflowTick, Published, Registers, Task, TimerTick,
+    Outcome, OverflowTick, Published, Registers, Task, TimerTick, UnwindTable,
 };
 pub use profiler::{DEFAULT_RING_WORDS, ENABLED, Profiler};
 pub use publisher::Publisher;

@@ -57,6 +57,28 @@ pub fn kernel_only_with(toolchain: Toolchain, features: &str, flags: &[&str]) ->
     kernel_with(&run::root(), toolchain, features, flags, true)
 }
 
+/// The flags of `.cargo/config.toml`, without frame pointers and with the description that tables are made from.
+const WITHOUT_FRAME_POINTERS: [&str; 4] = [
+    "-Crelocation-model=static",
+    "-Cforce-frame-pointers=no",
+    "-Cforce-unwind-tables=yes",
+    "-Clink-arg=--build-id=sha1",
+];
+
+/// Builds the test kernel without frame pointers, and writes the unwind table by which it samples itself into its file
+/// (docs/no-frame-pointers.md). `fold` is the host tool.
+///
+/// # Errors
+/// If it does not build, or no table can be made.
+pub fn kernel_with_table(toolchain: Toolchain, fold: &Path) -> Result<Kernel> {
+    let Kernel { elf, symbols } = kernel_only_with(toolchain, "tables", &WITHOUT_FRAME_POINTERS)?;
+    let (table, filled) = (elf.with_extension("table"), elf.with_extension("filled"));
+    run::output(Command::new(fold).arg("tables").arg(&elf).arg("-o").arg(&table))?;
+    let section = format!(".kprof.unwind={}", table.display());
+    run::output(Command::new("objcopy").args(["--update-section", &section]).arg(&elf).arg(&filled))?;
+    Ok(Kernel { elf: filled, symbols })
+}
+
 fn kernel_with(
     tree: &Path,
     toolchain: Toolchain,

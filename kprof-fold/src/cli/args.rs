@@ -16,7 +16,7 @@ pub use diff::{Diff, DiffFormat};
 pub use input::{Input, Limits};
 pub use verbs::{
     Annotate, Doctor, Export, Flamegraph, Folded, Html, Info, Latency, LockupFormat, Lockups, Plain, Probes, Report,
-    Script, TableFormat, Top, Viewer, Waits,
+    Script, TableFormat, Tables, Top, Viewer, Waits,
 };
 
 use crate::error::Error;
@@ -147,4 +147,7 @@ pub enum Command {
     /// Tables: functions by self and total time, where the time went, the account of each CPU
     #[command(after_help = examples::REPORT)]
     Report(Report),
+    /// The unwind table for a kernel without frame pointers, made from its own unwind information
+    #[command(after_help = examples::TABLES)]
+    Tables(Tables),
 }

@@ -37,6 +37,7 @@ pub mod report;
 pub mod single;
 mod source;
 pub mod spool;
+mod tables;
 pub mod talk;
 pub mod top;
 pub mod users;
@@ -129,6 +130,7 @@ fn run(cli: Cli) -> Result<u8, Error> {
         (Some(Command::Lockups(args)), _) => lockups::run(&args),
         (Some(Command::Export(args)), _) => single::export(&args),
         (Some(Command::Probes(args)), _) => probes::run(&args),
+        (Some(Command::Tables(args)), _) => tables::run(&args),
         (None, None) => Err(Error::Usage("FILE and SYMS are needed; see --help".to_owned())),
     }
 }

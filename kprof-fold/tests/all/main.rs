@@ -43,6 +43,7 @@ mod slow;
 mod spent;
 mod stub;
 mod tables;
+mod unwind;
 
 #[test]
 fn every_file_of_tests_is_part_of_this_program() {

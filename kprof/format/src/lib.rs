@@ -42,5 +42,6 @@ pub mod serial;
 pub mod settings;
 mod table;
 pub mod text;
+pub mod unwind;
 pub mod verb;
 pub mod waiting;

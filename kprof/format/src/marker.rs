@@ -27,11 +27,14 @@ pub enum TruncationReason {
     NotText = 5,
     /// An entry stub for which the kernel did not tell where the interrupted registers are.
     Entry = 6,
+    /// Code that the kernel's unwind table does not describe, or whose frame pointer is not known.
+    NoRule = 7,
 }
 
 impl TruncationReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 6] = [Self::Depth, Self::Range, Self::Alignment, Self::Loop, Self::NotText, Self::Entry];
+    pub const ALL: [Self; 7] =
+        [Self::Depth, Self::Range, Self::Alignment, Self::Loop, Self::NotText, Self::Entry, Self::NoRule];
 
     /// The reason with this number, if there is one.
     #[inline]

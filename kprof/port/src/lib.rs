@@ -10,6 +10,7 @@
 //! | probes: the breakpoint's stub, `EventKernel::patch` | [`breakpoint`], [`patch`] |
 //! | `Kernel::signal`, `Kernel::cpu` | [`apic`] |
 //! | `Kernel::sleep_ns` | [`timer`] |
+//! | room for `Kernel::unwind_table` | [`unwind_room`] |
 //! | `Config::tsc_hz`, `Config::clock` | [`calibrate`], [`counted`] |
 //! | `Kernel::compiled_entry`, for `extern "x86-interrupt"` functions | [`compiled`] |
 //! | `Kernel::caller_entry_frame`, for stubs that build their own trap frame | [`trap_frame`] |
@@ -28,6 +29,7 @@ pub mod patch;
 pub mod timer;
 pub mod trap_frame;
 pub mod tss;
+pub mod unwind_room;
 
 #[cfg(test)]
 mod recorded;

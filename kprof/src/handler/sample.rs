@@ -48,6 +48,10 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         if interrupted.is_from_user() {
             return Self::leave_by_user(interrupted, self, number, leave);
         }
+        // The fast path follows frame pointers.
+        if self.profiler.kernel.unwind_table().is_some() {
+            return Self::leave_by_slow_path(interrupted, self, number, leave);
+        }
         // Contiguous space for the longest walk on the fast path, so that nothing needs to be checked during the walk.
         // In overwrite mode this is always `None`.
         let more = self.profiler.shared.live.fast_path_rounds.get();

@@ -25,7 +25,7 @@ use crate::arch::timestamp;
 use crate::format::marker::{Facts, Marker, PUBLISHED_LEAF};
 use crate::format::record::{Kind, SampleHeader};
 use crate::handler;
-use crate::kernel::{Kernel, Outcome, Published, Task};
+use crate::kernel::{Kernel, Outcome, Published, Task, UnwindTable};
 use crate::state::Instance;
 use crate::state::slot::CpuSlot;
 use crate::unwind::{MAX_SCANNED, Memory, Stacks, Walk};
@@ -57,6 +57,9 @@ unsafe impl<K: Kernel> Kernel for Foreign<K> {
         self.kernel.is_entry_code(address)
     }
     const MARKED_ENTRIES: bool = K::MARKED_ENTRIES;
+    fn unwind_table(&self) -> Option<&UnwindTable> {
+        self.kernel.unwind_table()
+    }
     fn task(&self) -> Task {
         self.kernel.task()
     }

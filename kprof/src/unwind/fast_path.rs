@@ -199,6 +199,9 @@ pub(crate) fn callers<K: Kernel, M: Memory>(
     frame: u64,
     places: &[[AtomicU64; ROUND]],
 ) -> Option<Run> {
+    if kernel.unwind_table().is_some() {
+        return None;
+    }
     let range = kernel.stack_range(record::next_at(frame))?;
     let bounds = StackBounds::of(&range);
     if !is_straight(&range, record::next_at(frame)) || bounds.height(frame) < LOWEST {

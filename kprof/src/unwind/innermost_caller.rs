@@ -10,6 +10,7 @@ use super::{Memory, Stop, Walk};
 use crate::arch::caller;
 use crate::arch::view::{Innermost, View};
 use crate::format::marker::Marker;
+use crate::format::unwind::Rule;
 use crate::kernel::{Kernel, Registers};
 use core::ops::Range;
 
@@ -71,6 +72,12 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         }
         self.push_frame(caller);
         Some((caller, is_sure))
+    }
+
+    /// How the caller is found in assembly that the unwind table does not describe.
+    #[inline(never)]
+    pub(super) fn rule_by_code(&mut self, at: &Registers, range: &Range<u64>) -> Rule {
+        caller::rule_by_code(&mut Around { walk: self, range }, at).unwrap_or(Rule::NONE)
     }
 
     /// An aligned word of the range, which came from `stack_of`.

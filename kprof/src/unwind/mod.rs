@@ -29,6 +29,7 @@ mod frame_pointer;
 mod innermost_caller;
 mod stacks;
 mod stop;
+mod table;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -139,6 +140,8 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     pub(crate) fn callers_of(&mut self, frame: u64) {
         let range = self.stack_of(record::next_at(frame));
         let stop = match range == NOWHERE {
+            // The code that asks has no frame pointer, and its registers were not saved.
+            _ if self.kernel.unwind_table().is_some() => Stop::Truncated(TruncationReason::NoRule),
             true => Stop::Truncated(TruncationReason::Range),
             false => self.frames((frame, frame), range, true),
         };
@@ -155,9 +158,8 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     /// The frames of interrupted kernel code, up to an entry frame or the end.
     #[inline(never)]
     fn innermost(&mut self, at: &Registers) -> Stop {
-        if self.kernel.is_entry_code(at.pc)
-            && let Some(stop) = self.of_entry_code(at)
-        {
+        let is_entry = self.kernel.is_entry_code(at.pc);
+        if is_entry && let Some(stop) = self.of_entry_code(at) {
             return stop;
         }
         if let Some(entry) = self.kernel.compiled_entry(at.pc)
@@ -168,6 +170,9 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         let range = self.stack_of(at.sp);
         if range == NOWHERE {
             return Stop::Truncated(TruncationReason::Range);
+        }
+        if !is_entry && let Some(table) = self.kernel.unwind_table() {
+            return self.by_table(table, at, range);
         }
         if let Some(stop) = self.innermost_caller(at, &range) {
             return stop;

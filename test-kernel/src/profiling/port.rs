@@ -35,6 +35,20 @@ static SLOTS: [CpuSlot; MAX_CPUS] = [const { CpuSlot::new() }; MAX_CPUS];
 pub static EVENTS: Events<Port> = Events::new(&PROFILER);
 static EVENT_SLOTS: [EventSlot; MAX_CPUS] = [const { EventSlot::new() }; MAX_CPUS];
 
+/// Where the caller is at each instruction of this build, because it has no frame pointers.
+#[cfg(feature = "tables")]
+static TABLE: spin::Once<kprof::UnwindTable> = spin::Once::new();
+
+/// Checks the table that was written into this kernel's file after linking.
+#[cfg(feature = "tables")]
+fn load_table() {
+    let bytes = kprof_port::unwind_room!(32 * 1024);
+    TABLE.call_once(|| match kprof::UnwindTable::new(bytes, paging::build_id(), 0) {
+        Ok(table) => table,
+        Err(error) => panic!("kprof: {error}"),
+    });
+}
+
 /// This kernel's implementation of [`Kernel`].
 pub struct Port;
 
@@ -121,6 +135,13 @@ unsafe impl Kernel for Port {
         entry::is_stub(address)
     }
 
+    /// Called in an NMI, once or twice. Without this function stacks are walked by frame pointers.
+    #[cfg(feature = "tables")]
+    #[inline(always)]
+    fn unwind_table(&self) -> Option<&kprof::UnwindTable> {
+        TABLE.get()
+    }
+
     /// Called in an NMI, for samples in a stub whose frame is not built yet, or is already removed. Without this
     /// function such a sample is truncated.
     fn entry_frame(&self, at: &Registers) -> Option<EntryFrame> {
@@ -164,6 +185,8 @@ impl EventKernel for Port {
 /// Called once, on the boot CPU, as soon as there is memory and a calibrated clock. A wrong `tsc_hz` makes rate and
 /// times wrong. A wrong `text` truncates every stack. Without `anchors`, symbols of another build are not detected.
 pub fn init() {
+    #[cfg(feature = "tables")]
+    load_table();
     let text = paging::text_range();
     let setup = || Setup {
         slots: &SLOTS[..cpu::count()],

@@ -64,8 +64,15 @@ fn tick(sum: &mut Sum) {
     // The lowest words of the stack must not look like a caller: what is left below them of earlier calls may, and the
     // slow path would look at it, in some builds of the kernel more often than in others.
     let quiet = [0u64; 2];
-    let rsp = black_box(&quiet).as_ptr() as u64;
-    let here = tick as *const () as u64 + 16;
+    let mut rsp = black_box(&quiet).as_ptr() as u64;
+    let mut here = tick as *const () as u64 + 16;
+    if cfg!(feature = "tables") {
+        // An unwind table says what is on the stack at this instruction, and not at another one.
+        // SAFETY: this only reads registers.
+        unsafe {
+            core::arch::asm!("lea {}, [rip]", "mov {}, rsp", out(reg) here, out(reg) rsp, options(nomem, nostack));
+        }
+    }
     let frame = TrapFrame { rip: here, cs: 8, rflags: 0x202, rsp, rbp, ..TrapFrame::default() };
     profiling::PROFILER.raise_tick(cpu::id());
     // SAFETY: RDTSC has no effect.

@@ -180,7 +180,14 @@ fn parts(context: &mut Context, parts: &[&str], folder: &str) -> Result<Outcome>
         outcome.check("stacks of attach are those of the shadow stack", stopped::check(&outside));
     }
     if is_wanted("truth") {
-        outcome.check("what kprof samples is what was executed: shares and stacks of one run", is_the_truth(&outside));
+        outcome.check(
+            "what kprof samples is what was executed: shares and stacks of one run",
+            is_the_truth(&outside, false),
+        );
+        outcome.check(
+            "what kprof samples without frame pointers is what was executed: shares and stacks of one run",
+            is_the_truth(&outside, true),
+        );
     }
     if is_wanted("refused") {
         outcome.check("a QEMU that takes no such plugin is refused with its reason", outside.refuses());
@@ -196,10 +203,10 @@ fn is_unnoticed(outside: &Outside) -> Result<()> {
 }
 
 /// Compares one seed. `cargo xtask truth --outside` compares twenty.
-fn is_the_truth(outside: &Outside) -> Result<()> {
-    let output = outside.file("truth");
-    truth::run(&truth::Arguments { seeds: 1, outside: true, again: false, events: false, arch: Arch::X86, output })
-        .map(drop)
+fn is_the_truth(outside: &Outside, without_frame_pointers: bool) -> Result<()> {
+    let (output, outside, again, events) = (outside.file("truth"), true, false, false);
+    let (seeds, arch) = (1, Arch::X86);
+    truth::run(&truth::Arguments { seeds, outside, without_frame_pointers, again, events, arch, output }).map(drop)
 }
 
 /// A walk never goes on below the outermost function, and never across an interrupt's frame: so kmain is a root.

@@ -124,6 +124,7 @@ pub fn truth(_: &mut Context) -> Result<Outcome> {
     let arguments = truth::Arguments {
         seeds: 1,
         outside: false,
+        without_frame_pointers: false,
         again: false,
         events: false,
         arch: Arch::X86,

@@ -48,6 +48,9 @@ pub struct Arguments {
     /// Only: for each seed one run of the default workload, sampled inside, and every instruction counted outside
     #[arg(long)]
     pub outside: bool,
+    /// With --outside: the kernel has no frame pointers, and samples itself by its unwind table
+    #[arg(long, requires = "outside")]
+    pub without_frame_pointers: bool,
     /// With --outside: judges the runs that are in the output folder already
     #[arg(long, requires = "outside")]
     pub again: bool,
@@ -94,6 +97,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         return all_hold(&processors::run(processor, arguments.seeds, &arguments.output)?);
     }
     let parts = Parts::prepare(Choice::Auto, Install(true))?;
+    if arguments.without_frame_pointers {
+        let (kernel, output) =
+            (build::kernel_with_table(parts.toolchain, &parts.fold)?, arguments.output.join("table"));
+        return all_hold(&outside::run(&parts, &kernel, &output, arguments.seeds, arguments.again)?);
+    }
     let kernel = build::kernel(parts.toolchain, "profiling", &[])?;
     if arguments.outside {
         return all_hold(&outside::run(&parts, &kernel, &arguments.output, arguments.seeds, arguments.again)?);

@@ -114,6 +114,14 @@ Examples:
 Each line: the function's address in the file, the distances of the instructions that leave it, its name.
 `# refused:` says why a function cannot be probed. kprof-record probe --places FILE uses the file.";
 
+/// `tables`.
+pub const TABLES: &str = "\
+Examples:
+  kprof-fold tables kernel.elf -o kernel.tables
+  objcopy --update-section .kprof.unwind=kernel.tables kernel.elf
+
+If the kernel reserves a section .kprof.unwind, the file has its size. docs/no-frame-pointers.md has the recipe.";
+
 /// `report`.
 pub const REPORT: &str = "\
 Examples:

@@ -376,3 +376,17 @@ pub struct Probes {
     #[arg(short, long)]
     pub quiet: bool,
 }
+
+/// Arguments of `tables`.
+#[derive(Clone, Debug, Args)]
+pub struct Tables {
+    /// The kernel's ELF file, for x86_64, with .eh_frame or .debug_frame, and a build id
+    #[arg(value_name = "KERNEL")]
+    pub kernel: String,
+    /// Output file [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<String>,
+    /// Print only errors on standard error
+    #[arg(short, long)]
+    pub quiet: bool,
+}

@@ -11,6 +11,7 @@
 use super::call;
 use super::record::code_address;
 use crate::arch::view::{Call, Innermost, View};
+use crate::format::unwind::Rule;
 use crate::kernel::Registers;
 
 /// The most instructions from PC on that are looked at.
@@ -47,6 +48,11 @@ pub(crate) fn find(view: &mut impl View, at: &Registers, link: u64) -> Innermost
         }
     }
     if is_without_frame(view, call, at.pc) { Innermost::Caller(link) } else { Innermost::Candidate(link) }
+}
+
+/// The caller of a function that an unwind table does not describe: not known. Tables are for x86_64.
+pub(crate) fn rule_by_code(_view: &mut impl View, _at: &Registers) -> Option<Rule> {
+    None
 }
 
 /// What an instruction does, as far as prologues and epilogues are concerned.

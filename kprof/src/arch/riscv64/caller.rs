@@ -10,6 +10,7 @@
 
 use super::call;
 use crate::arch::view::{Call, Innermost, NO_CODE, View};
+use crate::format::unwind::Rule;
 use crate::kernel::Registers;
 
 /// The most instructions from PC on that are looked at.
@@ -52,6 +53,11 @@ pub(crate) fn find(view: &mut impl View, at: &Registers, link: u64) -> Innermost
         pc = pc.wrapping_add(length(code));
     }
     if is_without_frame(view, call, at.pc) { Innermost::Caller(link) } else { Innermost::Candidate(link) }
+}
+
+/// The caller of a function that an unwind table does not describe: not known. Tables are for x86_64.
+pub(crate) fn rule_by_code(_view: &mut impl View, _at: &Registers) -> Option<Rule> {
+    None
 }
 
 /// What an instruction does, as far as prologues and epilogues are concerned.

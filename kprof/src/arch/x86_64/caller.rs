@@ -15,6 +15,7 @@
 
 use super::call;
 use crate::arch::view::{Call, Innermost, NO_CODE, View};
+use crate::format::unwind::{Base, Rule, Saved};
 use crate::kernel::Registers;
 
 /// `push rbp; mov rbp, rsp` in its two encodings.
@@ -57,6 +58,25 @@ pub(crate) fn find(view: &mut impl View, at: &Registers, top: u64) -> Innermost 
     } else {
         Innermost::Candidate(word)
     }
+}
+
+/// How the caller is found in a function that an unwind table does not describe, assembly for instance. `None` if its
+/// code does not tell. It tells if the return address follows a direct call, and the code from the target of that call
+/// on either builds no frame up to here, or begins with a prologue.
+pub(crate) fn rule_by_code(view: &mut impl View, at: &Registers) -> Option<Rule> {
+    let top = view.stack_word(at.sp)?;
+    if let Innermost::Caller(_) = find(view, at, top) {
+        let base = Base::Stack(if is_saved_frame_pointer(at, top) { 16 } else { 8 });
+        return Some(Rule { base, frame: Saved::Same });
+    }
+    let record = (at.fp >= at.sp).then_some(at.fp)?;
+    let return_address = view.stack_word(record.wrapping_add(8))?;
+    let target = call_before(view, return_address)?.searched_from(view, at.pc)?;
+    let code = view.code(target);
+    // An `endbr64` has four bytes, and so has the prologue.
+    let prologue_bytes = if code[0] == 0xf3 { 8 } else { 4 };
+    let has_frame = begins_with_prologue(&code) && at.pc.wrapping_sub(target) >= prologue_bytes;
+    has_frame.then_some(Rule { base: Base::Frame(16), frame: Saved::Below(16) })
 }
 
 /// The call that ends at `address`, if `address` is kernel code and a call ends there.

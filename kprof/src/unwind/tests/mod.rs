@@ -6,12 +6,13 @@ mod frame_cache;
 mod innermost_callers;
 #[cfg(all(target_os = "linux", not(miri)))]
 mod single_step;
+mod table;
 mod wild;
 
 use super::user::{ENTRY_PLACES, UserEntry};
 use super::{FrameCache, MAX_SCANNED, Memory, ROUND, Stacks, Text, TextCell, Walk, go_on, innermost, user_frames};
 use crate::format::marker::{Marker, TruncationReason};
-use crate::kernel::{CallerEntryFrame, CompiledEntry, EntryFrame, Kernel, Registers, Task};
+use crate::kernel::{CallerEntryFrame, CompiledEntry, EntryFrame, Kernel, Registers, Task, UnwindTable};
 use crate::ring::Sink;
 use crate::sync::{AtomicU64, Ordering};
 use core::ops::Range;
@@ -39,6 +40,7 @@ pub(super) struct Machine {
     pub(super) compiled: Option<CompiledEntry>,
     /// The range that it declares instead of those of its stacks.
     pub(super) lie: Option<Range<u64>>,
+    pub(super) table: Option<UnwindTable>,
     pub(super) depth: usize,
     pub(super) user_frames: bool,
     /// How often code was read.
@@ -106,7 +108,7 @@ impl Machine {
         }
         // With an empty cache, with the right guesses that the first turn has left, and with wrong ones.
         let cache = FrameCache::new();
-        for turn in 0..if !at.from_user { 3 } else { 0 } {
+        for turn in 0..if !at.from_user && self.table.is_none() { 3 } else { 0 } {
             if turn == 2 {
                 cache.ends.iter().for_each(|end| end.store(TEXT, Ordering::Relaxed));
             }
@@ -201,6 +203,9 @@ unsafe impl Kernel for Machine {
     fn caller_entry_frame(&self, return_address: u64, _frame_pointer: u64) -> Option<CallerEntryFrame> {
         assert!(self.is_entry_code(return_address), "asked only for stubs");
         self.entry_frame.filter(|(address, _)| *address == return_address).map(|(_, entry_frame)| entry_frame)
+    }
+    fn unwind_table(&self) -> Option<&UnwindTable> {
+        self.table.as_ref()
     }
     fn sleep_ns(&self, _ns: u64) {}
 }

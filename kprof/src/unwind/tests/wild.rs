@@ -7,6 +7,7 @@
 
 use super::*;
 use crate::format::marker::MARKER_PAGE;
+use crate::format::unwind::Rule;
 use crate::intervals::Intervals;
 use proptest::prelude::*;
 
@@ -47,6 +48,11 @@ impl Dice {
         let has_error_code = self.below(2) == 1;
         machine.compiled =
             (self.below(2) == 1).then_some(CompiledEntry { marker: Marker::Exception(14), has_error_code });
+        if self.below(4) == 0 {
+            // Any bytes are rules, but those whose first bits are 0 have none.
+            let rules: Vec<Rule> = (0..256).map(|_| Rule::decode(self.0.word() as u32 & 0x000f_07ff)).collect();
+            machine.table = Some(super::table::table(&rules));
+        }
         machine
     }
 
