@@ -1,8 +1,8 @@
 //! `cargo xtask bench page`: the size of the interactive page, and how fast it is in a browser.
 //!
 //! In: a generated profile of a million samples with 20 000 distinct stacks. Out: bytes of the page, the time until it
-//! is drawn, the time until a new range is drawn, and that of a frame while the lanes are zoomed and moved, each against
-//! its limit. The medians are judged. The browser runs headless, without a GPU.
+//! is drawn, the time until a new range is drawn, and that of a frame while the lanes are zoomed and moved, each
+//! against its limit. The medians are judged. The browser runs headless, without a GPU.
 
 use std::process::{Command, ExitCode};
 

@@ -2,9 +2,10 @@
 //! so on, counted from the system call that orders the NMI (`/kernel/sweep`).
 //!
 //! In: the kind (`call`, `page`, `divide`, `breakpoint`, `undefined`, `protection`; `spin`, `deep`: user code with few
-//! or many callers; `many`: a call with many callers; `root`, `nowhere`, `half`: a call whose callers end at a saved rbp
-//! or a return address of 0, or at a page that is not mapped), the first number of instructions, and one past the last. With three more numbers N, M, S
-//! a second NMI comes N to M instructions after each S-th first one. Out: exit code 0 if every result was right.
+//! or many callers; `many`: a call with many callers; `root`, `nowhere`, `half`: a call whose callers end at a saved
+//! rbp or a return address of 0, or at a page that is not mapped), the first number of instructions, and one past the
+//! last. With three more numbers N, M, S a second NMI comes N to M instructions after each S-th first one. Out: exit
+//! code 0 if every result was right.
 
 use std::arch::asm;
 use std::fs::{File, OpenOptions};
