@@ -12,13 +12,14 @@ use super::stop::Saved;
 use super::words::word_of;
 use super::{Memory, NOWHERE, Stop, Walk};
 use crate::arch::{compiled_entry, entry};
+use crate::format::marker::Marker;
 use crate::kernel::{CompiledEntry, Kernel, Registers};
 
 impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     /// The entry whose frame is at `frame`: its saved frame pointer, and above it what the processor has pushed.
     pub(super) fn compiled_entry(&self, compiled: CompiledEntry, frame: u64) -> Option<Stop> {
         let fp = self.word(&self.stack_of(frame), frame)?;
-        self.entry_at(compiled, frame.wrapping_add(compiled_entry::above_frame(compiled.has_error_code)), fp)
+        self.entry_at(compiled.marker, frame.wrapping_add(compiled_entry::above_frame(compiled.has_error_code)), fp)
     }
 
     /// The entry that runs, at one of its instructions.
@@ -26,13 +27,14 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         let (before, here) = (self.code(at.pc.wrapping_sub(8)), self.code(at.pc));
         match compiled_entry::without_frame(compiled.has_error_code, &before, &here) {
             // The frame pointer is that of the interrupted code.
-            Some(distance) => self.entry_at(compiled, at.sp.wrapping_add(distance), at.fp),
+            Some(distance) => self.entry_at(compiled.marker, at.sp.wrapping_add(distance), at.fp),
             None => self.compiled_entry(compiled, at.fp),
         }
     }
 
     /// The entry whose saved words are at `address`, if such words are there.
-    fn entry_at(&self, compiled: CompiledEntry, address: u64, fp: u64) -> Option<Stop> {
+    #[inline(never)]
+    pub(super) fn entry_at(&self, marker: Marker, address: u64, fp: u64) -> Option<Stop> {
         let range = self.stack_of(address);
         if !self.holds(&range, address, entry::BYTES) {
             return None;
@@ -46,6 +48,6 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
             sp & !15 == address.wrapping_add(entry::BYTES) || !range.contains(&sp) && self.stack_of(sp) != NOWHERE
         };
         let is_entry = is_pushed && (interrupted.from_user || is_left(interrupted.sp));
-        is_entry.then(|| Stop::Entry { marker: word_of(compiled.marker), saved: Saved::At { address, fp } })
+        is_entry.then(|| Stop::Entry { marker: word_of(marker), saved: Saved::At { address, fp } })
     }
 }

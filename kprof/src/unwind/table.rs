@@ -15,13 +15,14 @@
 //! it returns (`arch/*/caller.rs`), the walk goes on.
 //!
 //! Entry stubs are crossed by their own frame, whose address is in the frame pointer as it was in the stub, or as the
-//! kernel describes them ([`Kernel::caller_entry_frame`]).
+//! kernel describes them ([`Kernel::caller_entry_frame`]). Entries that the compiler has made are recognized by what
+//! the processor has pushed; of which kind they are is not known.
 
 use super::stop::Saved;
 use super::words::{not_text, word_of};
 use super::{Memory, NOWHERE, Stop, Walk};
 use crate::arch::record;
-use crate::format::marker::TruncationReason;
+use crate::format::marker::{Marker, TruncationReason};
 use crate::format::unwind::{Base, Saved as SavedFrame};
 use crate::kernel::{Kernel, Registers, UnwindTable};
 use core::ops::Range;
@@ -62,7 +63,15 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
             // SAFETY: `holds` has confirmed, here or in `other_stack`, that this is an aligned word of `range`, which
             // came from `stack_of`.
             let address = record::code_address(unsafe { self.memory.stack(place) });
-            if !self.is_text(address) {
+            let is_text = self.is_text(address);
+            // Below what the processor pushes is nothing, or an error code of 32 bits, which is no code address.
+            let saved_at = if is_text { place } else { place.wrapping_add(8) };
+            if (is_text || address >> 32 == 0)
+                && let Some(stop) = self.unknown_entry(saved_at, fp, &range)
+            {
+                return stop;
+            }
+            if !is_text {
                 return not_text(address, record::frame_at(place.wrapping_sub(8)), fp.unwrap_or(0));
             }
             if !self.push_frame(address) {
@@ -74,6 +83,18 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
             sp = above;
             rule = table.rule(address.wrapping_sub(1), |address| self.two_bytes(address));
         }
+    }
+
+    /// If the processor has pushed these words, the function was an entry that the compiler has made: its table has the
+    /// distance to the words, and does not tell that they are no return address.
+    #[inline(always)]
+    fn unknown_entry(&self, saved_at: u64, fp: Option<u64>, range: &Range<u64>) -> Option<Stop> {
+        let is_selector = |word: u64| word >> 16 == 0 && word >> 3 != 0;
+        if !self.word(range, saved_at.wrapping_add(8)).is_some_and(is_selector) {
+            return None;
+        }
+        let found = self.entry_at(Marker::Interrupt(0), saved_at, fp.unwrap_or(0))?;
+        Some(if fp.is_some() { found } else { Stop::Truncated(TruncationReason::Entry) })
     }
 
     /// Two bytes of code.

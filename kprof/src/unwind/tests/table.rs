@@ -167,3 +167,25 @@ fn interrupted_assembly_that_is_not_described_is_left_where_its_code_tells_how()
     // In its body, but with a frame pointer that is not its own.
     assert_eq!(found(4, STACK + 88, STACK + 200), truncated(TruncationReason::NoRule));
 }
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn an_entry_that_the_compiler_has_made_is_recognized_by_what_the_processor_has_pushed() {
+    // PLAIN is called by the entry, whose rule leads to the interrupted instruction, or to the error code below it.
+    for (sp, error_code) in [(STACK, 0), (STACK + 8, 8)] {
+        let mut machine = machine();
+        machine.set(sp + 24, PLAIN + 5);
+        machine.set(sp + 56, 0x1234);
+        // The stack of the interrupted code begins where the processor's words end, which is a multiple of 16.
+        let saved_at = sp + 56 + error_code;
+        let interrupted = saved_at + 40;
+        machine.hardware_frame(saved_at, PLAIN + 3, 8, interrupted);
+        machine.set(interrupted + 24, ROOT + 1);
+        let (stack, in_interrupt) = machine.walk(&at(PLAIN, sp, 0x1234));
+        assert_eq!(stack, [PLAIN + 5, Marker::Interrupt(0).encode(), PLAIN + 3, ROOT + 1]);
+        assert!(in_interrupt);
+        // Without the selector it is no entry.
+        machine.set(saved_at + 8, 0);
+        assert!(!machine.walk(&at(PLAIN, sp, 0x1234)).1);
+    }
+}
