@@ -4,7 +4,7 @@
 //! `Kernel::compiled_entry`. Runs in: the table is read once, in ordinary code; the lookup runs in NMIs, without a lock
 //! and in at most nine steps. Nothing here reads a stack.
 //!
-//! ```ignore
+//! ```text
 //! static HANDLERS: Once<CompiledHandlers> = Once::new(); // call_once, when every gate is set
 //!
 //! fn compiled_entry(&self, address: u64) -> Option<CompiledEntry> {

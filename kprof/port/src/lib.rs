@@ -10,7 +10,7 @@
 //! | probes: the breakpoint's stub, `EventKernel::patch` | [`breakpoint`], [`patch`] |
 //! | `Kernel::signal`, `Kernel::cpu` | [`apic`] |
 //! | `Kernel::sleep_ns` | [`timer`] |
-//! | room for `Kernel::unwind_table` | [`unwind_room`] |
+//! | room for `Kernel::unwind_table` | [`unwind_room!`] |
 //! | `Config::tsc_hz`, `Config::clock` | [`calibrate`], [`counted`] |
 //! | `Kernel::compiled_entry`, for `extern "x86-interrupt"` functions | [`compiled`] |
 //! | `Kernel::caller_entry_frame`, for stubs that build their own trap frame | [`trap_frame`] |

@@ -112,7 +112,7 @@ fn probed(fold: &Path, serial: &Path, elf: &Path) -> Result<()> {
     ensure!(told.lines().any(is_counted), "no `{hits}..., 0 lost`:\n{told}");
     let folded = run::output(Command::new(fold).arg("--strict").arg(serial).arg(elf))?;
     let stacks: Vec<&str> = folded.lines().filter(|line| line.contains("::breakpoint_entry")).collect();
-    let is_whole = |line: &&str| line.starts_with("kmain;") && line.contains("probes::work;") && !line.contains(";[u");
+    let is_whole = |line: &&str| line.starts_with("kmain;") && line.contains("probes::work") && !line.contains(";[u");
     ensure!(!stacks.is_empty() && stacks.iter().all(is_whole), "stacks of breakpoints:\n{}", stacks.join("\n"));
     Ok(())
 }
