@@ -120,10 +120,23 @@ const RING_WORDS: &str = "2097152";
 const TABLE_LINES: usize = 15;
 
 /// The comparison of the profiles in two folders, each with the symbols of its own kernel. These come from the ELF
-/// file: a list of symbols does not say who called a leaf function.
+/// file: a list of symbols does not say who called a leaf function. Inlined functions are left out, because another
+/// build inlines other ones.
 fn comparison(fold: &Path, sides: [&PathBuf; 2], format: &str) -> Command {
     let mut command = Command::new(fold);
-    command.args(["diff", "--quiet", "--same-work", "--strict", "--max-loss", "0%", "--top", "0", "--format", format]);
+    command.args([
+        "diff",
+        "--quiet",
+        "--no-inline",
+        "--same-work",
+        "--strict",
+        "--max-loss",
+        "0%",
+        "--top",
+        "0",
+        "--format",
+        format,
+    ]);
     for side in sides {
         command.arg(side.join("profiling.txt")).arg(side.join("kernel"));
     }
