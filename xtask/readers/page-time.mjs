@@ -3,25 +3,12 @@
 // In: the folder with the pages (`xtask/src/test/page.rs` makes them), and a browser's path. Out: a line per check:
 // `ok NAME`, `FAILED NAME: WHY`.
 
-import { join } from "node:path";
-import { pathToFileURL } from "node:url";
-import { check, opened, same, started, until } from "./browser.mjs";
-import { box, click, microsAt, middle, mouse, press, sight, text, wait, wheel, width } from "./pointer.mjs";
+import { check, same, started, until } from "./browser.mjs";
+import { box, click, drawn, microsAt, middle, mouse, pick, press, sight, text, wait, wheel, width } from "./pointer.mjs";
 
 const [folder, browser] = process.argv.slice(2);
 const tab = started(browser, folder, "1500,1400");
-/// Opens a page and waits until it has drawn itself.
-async function ready(name, fragment = "") {
-  const page = await opened(tab, pathToFileURL(join(folder, name)) + fragment);
-  await until(page, "Boolean(window.kprof?.now.millis)");
-  return page;
-}
-/// Chooses a value of a list.
-const pick = (page, id, value) => page.value(`(() => {
-  const list = document.getElementById("${id}");
-  list.value = "${value}";
-  list.dispatchEvent(new Event("change"));
-})()`);
+const ready = (name, fragment) => drawn(tab, folder, name, fragment);
 
 await check(tab, "wheel, pinch, overview and the keys W A S D Z change what of the time is in sight", async () => {
   const page = await ready("page.html");

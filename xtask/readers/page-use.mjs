@@ -5,24 +5,12 @@
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { pathToFileURL } from "node:url";
-import { check, opened, same, started, until } from "./browser.mjs";
-import { box, click, middle, mouse, press, text, width } from "./pointer.mjs";
+import { check, same, started, until } from "./browser.mjs";
+import { box, click, drawn, middle, mouse, pick, press, text, width } from "./pointer.mjs";
 
 const [folder, browser] = process.argv.slice(2);
 const tab = started(browser, folder, "1500,1400");
-/// Opens a page and waits until it has drawn itself.
-async function ready(name, fragment = "") {
-  const page = await opened(tab, pathToFileURL(join(folder, name)) + fragment);
-  await until(page, "Boolean(window.kprof?.now.millis)");
-  return page;
-}
-/// Chooses a value of a list.
-const pick = (page, id, value) => page.value(`(() => {
-  const list = document.getElementById("${id}");
-  list.value = "${value}";
-  list.dispatchEvent(new Event("change"));
-})()`);
+const ready = (name, fragment) => drawn(tab, folder, name, fragment);
 
 await check(tab, "names are folded to what can be read, and copied in full", async () => {
   const page = await ready("page.html");

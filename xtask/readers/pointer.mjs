@@ -1,6 +1,22 @@
 // Pointer, keys and wheel in a page of `kprof-fold html`, and what is found there. In: a page of `browser.mjs`. Out:
 // input events as a person makes them; places on the screen, texts, times.
 
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { opened, until } from "./browser.mjs";
+
+/// Opens the page of this name in a folder and waits until it has drawn itself.
+export async function drawn(tab, folder, name, fragment = "") {
+  const page = await opened(tab, pathToFileURL(join(folder, name)) + fragment);
+  await until(page, "Boolean(window.kprof?.now.millis)");
+  return page;
+}
+/// Chooses a value of a list.
+export const pick = (page, id, value) => page.value(`(() => {
+  const list = document.getElementById("${id}");
+  list.value = "${value}";
+  list.dispatchEvent(new Event("change"));
+})()`);
 /// Where the middle of an element is on the screen.
 export async function middle(page, selector) {
   return page.value(`(() => {

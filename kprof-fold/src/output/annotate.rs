@@ -7,7 +7,7 @@
 //! may be at the instruction that enables interrupts.
 
 pub mod code;
-mod source;
+pub(super) mod source;
 
 use crate::profile::Profile;
 use crate::resolve::{Frame, Function, Resolver};

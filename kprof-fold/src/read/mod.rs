@@ -125,8 +125,8 @@ pub fn read_from<C: Consumer>(mut reader: impl Read, source: Source<'_>, consume
     let Ingest { consumer, profile, problems, stacks, .. } = ingest;
     if profile.samples() == 0 && profile.boots.iter().all(|boot| boot.version.is_none()) {
         let why = format!(
-            "no header and no sample in {} lines: not a profile. If it is a kernel's log: is the feature `profiling` on, \
-             does init answer Ok, and is export called?",
+            "no header and no sample in {} lines: not a profile. If it is a kernel's log: is the feature `profiling` \
+             on, does init answer Ok, and is export called?",
             profile.lines
         );
         return Err(Error::unusable(source.file, &why));

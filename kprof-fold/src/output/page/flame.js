@@ -97,15 +97,8 @@ class Flame {
   draw() {
     const { canvas, style } = this;
     if (!style) return;
-    const scale = devicePixelRatio || 1;
     const height = Math.max(ROW, Math.min(this.height, this.scroll.clientHeight || this.height));
-    canvas.width = this.width * scale;
-    canvas.height = height * scale;
-    canvas.style.height = `${height}px`;
-    const context = canvas.getContext("2d");
-    context.scale(scale, scale);
-    context.font = FONT;
-    context.textBaseline = "middle";
+    const context = cleared(canvas, this.width, height);
     const letter = context.measureText("m").width;
     const top = this.scroll.scrollTop;
     const [ink, line] = [getComputedStyle(document.body).color, css(OUTLINE)];

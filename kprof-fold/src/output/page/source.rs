@@ -3,6 +3,7 @@
 //! In: files and lines of the functions in which most samples are. Out: these lines and those around them as JSON, if
 //! the files are where the compiler found them. Whatever is not found is left out, and the page shows only its place.
 
+use crate::output::annotate::source::lines as lines_of;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,11 +18,10 @@ const MAX_BYTES: usize = 200_000;
 pub fn text(files: &[String], hot: &BTreeMap<u32, BTreeSet<u32>>) -> Value {
     let (mut found, mut bytes) = (Map::new(), 0);
     for (file, lines) in hot {
-        let Ok(content) = std::fs::read(&files[*file as usize]) else { continue };
-        let content = String::from_utf8_lossy(&content);
+        let Some(content) = lines_of(&files[*file as usize], &[]) else { continue };
         let is_near =
             |number: u32| lines.range(number.saturating_sub(AROUND)..=number.saturating_add(AROUND)).next().is_some();
-        let near = (1u32..).zip(content.lines()).filter(|(number, _)| is_near(*number));
+        let near = (1u32..).zip(&content).filter(|(number, _)| is_near(*number));
         let cut = near.map(|(number, line)| (number, line.chars().take(MAX_LETTERS).collect::<String>()));
         let rows: Vec<Value> = cut
             .take_while(|(_, line)| {
