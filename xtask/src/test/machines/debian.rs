@@ -90,8 +90,6 @@ pub fn run(name: &str, system: System, install: Install, outcome: &mut Outcome) 
     if let Err(why) = must_succeed(&mut enter("true")) {
         return Err(missing(format!("this machine does not let root enter another system: {why:#}")));
     }
-    let version = must_succeed(&mut enter("rustc --version && qemu-system-x86_64 --version"))?;
-    eprintln!("{name}, as {}:\n{version}", user.name());
     let profile = must_succeed(&mut enter("cargo xtask profile")).and_then(|text| {
         println!("{text}");
         ensure!(text.contains(": balanced"), "the account is not balanced:\n{text}");
@@ -100,6 +98,9 @@ pub fn run(name: &str, system: System, install: Install, outcome: &mut Outcome) 
         Ok(())
     });
     outcome.check(&format!("{name}: cargo xtask profile"), profile);
+    // Root has QEMU only now: the command has installed it.
+    let version = must_succeed(&mut enter("rustc --version && qemu-system-x86_64 --version"))?;
+    eprintln!("{name}, as {}:\n{version}", user.name());
     add(outcome, name, run::caught(&mut enter("cargo xtask test"), LIMIT)?)
 }
 
