@@ -39,6 +39,10 @@ pub fn run(args: &Export, name: &str) -> Result<u8, Error> {
     match args.to {
         Viewer::Pprof | Viewer::Speedscope => {}
         Viewer::Firefox | Viewer::Perfetto => return over_time(args, name),
+        Viewer::PerfData => {
+            let why = "--to perf.data has samples only: for --event give --to pprof, firefox, perfetto or speedscope";
+            return Err(Error::Usage(why.to_owned()));
+        }
         #[cfg(feature = "otlp")]
         Viewer::Otlp if is_heap => {}
         #[cfg(any(feature = "parquet", feature = "otlp"))]

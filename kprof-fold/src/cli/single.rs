@@ -18,9 +18,11 @@ use crate::account::Account;
 use crate::aliasing::{self, Verdict};
 use crate::error::Error;
 use crate::events::EventFacts;
+use crate::output::export::perf_data::Mapping;
 use crate::output::{annotate as lines, export, info as facts, script as perf};
 use crate::overview::Overview;
 use crate::symbols::name::visible_lines;
+use crate::symbols::users::plain;
 use crate::tally::By;
 use crate::timeline::{Clock, Timeline};
 use crate::tracks::Tracks;
@@ -90,6 +92,7 @@ pub fn export(args: &Export) -> Result<u8, Error> {
     let about = (clock(&opened, &args.input)?, &args.input.file[..], &args.input.syms[..]);
     let names = (&opened.stacks, &opened.symbols, &opened.select);
     let input = export::Input::new(&tracks, names, &opened.profile, about);
+    let mappings = if args.to == Viewer::PerfData { mappings(&args.input, &opened)? } else { Vec::new() };
     #[cfg(feature = "parquet")]
     if args.to == Viewer::Parquet {
         tables(args, (&input, &opened.profile), None)?;
@@ -99,6 +102,7 @@ pub fn export(args: &Export) -> Result<u8, Error> {
         let done = match args.to {
             Viewer::Firefox => export::firefox::write(&input, out),
             Viewer::Perfetto => export::perfetto::write(&input, out),
+            Viewer::PerfData => export::perf_data::write(&input, &mappings, out),
             #[cfg(feature = "otlp")]
             Viewer::Otlp => export::otlp::write(&input, out),
             _ => export::speedscope::write(&input, out),
@@ -109,6 +113,37 @@ pub fn export(args: &Export) -> Result<u8, Error> {
     // The process ends next, so freeing the memory would only take time.
     std::mem::forget((opened, tracks));
     Ok(code)
+}
+
+/// Where the code of the kernel's ELF file, and of those of the images, was in memory.
+///
+/// # Errors
+/// If one of them is no ELF file: readers of `perf.data` take names from ELF files only.
+fn mappings(input: &Input, opened: &Opened) -> Result<Vec<Mapping>, Error> {
+    let symbols = &opened.symbols;
+    // The programs of tasks (`--user-syms`) are all at the same addresses, which a single process cannot show.
+    let images = symbols.images().filter(|image| plain(image.text.0) == image.text.0);
+    let files = images.filter_map(|image| {
+        let given = input.image.iter().find(|given| given.name == image.name)?;
+        Some((&given.file, &image.symbols))
+    });
+    let mut mappings = Vec::new();
+    for (file, symbols) in [(&input.syms, symbols)].into_iter().chain(files) {
+        let Some(elf) = &symbols.elf else {
+            let why = "has no code: perf.data names its functions by the ELF file. Give the file that the linker made";
+            return Err(Error::unusable(file, why.to_owned()));
+        };
+        let path = std::fs::canonicalize(file).map_err(|error| Error::io(file, "find", error))?;
+        let file = path.to_string_lossy().into_owned();
+        mappings.extend(elf.code.iter().map(|(address, bytes, offset)| Mapping {
+            file: file.clone(),
+            start: plain(address.wrapping_add(symbols.slide)),
+            bytes: *bytes,
+            offset: *offset,
+            build_id: elf.build_id.clone(),
+        }));
+    }
+    Ok(mappings)
 }
 
 /// Writes each table to a file of its own in the folder of `-o`: those of the samples, or of the hits of a point.

@@ -1,9 +1,10 @@
 //! Profiles for other viewers. Stage: output.
 //!
 //! In: the samples of each CPU, symbols, ticks without a sample, marks, settings. Out: the Firefox Profiler's processed
-//! form, speedscope's sampled form, Perfetto's trace packets, pprof's protocol buffer, or, with cargo features, Parquet
-//! tables or OpenTelemetry's profiles. All are written piece by piece and are never all in memory. Lost samples are the
-//! function `[lost]` in each of them.
+//! form, speedscope's sampled form, Perfetto's trace packets, pprof's protocol buffer, Linux perf's file, or, with
+//! cargo features, Parquet tables or OpenTelemetry's profiles. All are written piece by piece and are never all in
+//! memory. Lost samples are the function `[lost]` in each of them, but in perf's file they are its own records of
+//! losses.
 
 pub mod firefox;
 pub mod hits;
@@ -11,6 +12,7 @@ pub mod hits;
 pub mod otlp;
 #[cfg(feature = "parquet")]
 pub mod parquet;
+pub mod perf_data;
 pub mod perfetto;
 pub mod places;
 pub mod pprof;
@@ -264,6 +266,11 @@ fn marks(profile: &Profile, clock: &Clock, tsc_hz: f64) -> Vec<Mark> {
         }
     }
     marks
+}
+
+/// The bytes of a build id in hex.
+fn bytes_of(hex: &str) -> Option<Vec<u8>> {
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok()).collect()
 }
 
 /// The median of the times between two samples of a CPU, for profiles that do not contain their rate.

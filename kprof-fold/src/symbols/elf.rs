@@ -51,7 +51,7 @@ pub struct Elf {
     dwarf: addr2line::Context<Reader>,
     data: Arc<[u8]>,
     /// Address, length and file offset of each piece of code.
-    code: Vec<(u64, u64, u64)>,
+    pub code: Vec<(u64, u64, u64)>,
     /// The same of each piece that the kernel cannot write to.
     constants: Vec<(u64, u64, u64)>,
     /// The same of each piece.

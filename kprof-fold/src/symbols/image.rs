@@ -43,6 +43,11 @@ impl Images {
         self.placed.iter().find(holds).map(|(first, image)| (*first, image))
     }
 
+    /// All images.
+    pub fn all(&self) -> impl Iterator<Item = &Placed> {
+        self.placed.iter().map(|(_, image)| image)
+    }
+
     /// The image with this name.
     pub fn named_mut(&mut self, name: &str) -> Option<&mut Placed> {
         self.placed.iter_mut().map(|(_, image)| image).find(|image| image.name == name)

@@ -264,6 +264,11 @@ impl Symbols {
         self.images.at(address).map(|(_, image)| image)
     }
 
+    /// The images that have symbols.
+    pub fn images(&self) -> impl Iterator<Item = &Placed> {
+        self.images.all()
+    }
+
     /// The name of an inlined function in the form that is shown.
     pub fn shown<'a>(&self, name: &'a str) -> Cow<'a, str> {
         if self.merge_generics { Cow::Owned(name::merge_generics(name)) } else { Cow::Borrowed(name) }

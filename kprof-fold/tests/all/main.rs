@@ -32,6 +32,7 @@ mod lower_half;
 mod model;
 mod outputs;
 mod page;
+mod perf_data;
 mod pictures;
 mod pprof;
 mod probes;

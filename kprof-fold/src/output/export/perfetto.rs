@@ -11,7 +11,7 @@ pub mod hits;
 pub mod proto;
 
 use super::places::{Kind, Place};
-use super::{Input, Reason};
+use super::{Input, Reason, bytes_of};
 use crate::tracks::Moment;
 use prost::encoding::message;
 use proto::{
@@ -255,9 +255,4 @@ fn kind(kind: Kind) -> &'static str {
         Kind::User => "user",
         Kind::Idle => "idle",
     }
-}
-
-/// The bytes of a build id in hex.
-fn bytes_of(hex: &str) -> Option<Vec<u8>> {
-    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok()).collect()
 }
