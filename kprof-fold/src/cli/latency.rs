@@ -19,6 +19,7 @@ use crate::requests::Requests;
 use crate::select::admits_known;
 use kprof_format::point::Points;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// `latency`.
 ///
@@ -52,6 +53,9 @@ fn by_size(args: &Latency) -> Result<u8, Error> {
 
 /// Reads the profile, and returns the points that were asked for too.
 fn read_points<C: Consumer>(args: &Latency, consumer: C) -> Result<(Reading<C>, BTreeMap<String, Point>), Error> {
+    if let Some(word) = args.syms.as_deref().filter(|word| !Path::new(word).exists()) {
+        return Err(Error::Usage(format!("{word}: there is no such file; a point is named by --event {word}")));
+    }
     let reading = plain::read(&args.plain, args.syms.as_deref(), consumer)?;
     let mut all = BTreeMap::<String, Point>::new();
     for (name, point) in reading.profile.boots.iter().flat_map(|boot| &boot.points) {

@@ -61,8 +61,9 @@ pub(super) fn style(args: &Script, opened: &Opened) -> Result<perf::Style, Error
 
 /// `info`.
 pub fn info(args: &Info) -> Result<u8, Error> {
-    let tsc_hz = args.ghz.as_deref().map(values::ghz).transpose().map_err(Error::Usage)?;
-    let mut reading = plain::read(&args.plain, args.syms.as_deref(), Overview::default())?;
+    let [syms, ghz] = args.syms_and_ghz();
+    let tsc_hz = ghz.map(values::ghz).transpose().map_err(Error::Usage)?;
+    let mut reading = plain::read(&args.plain, syms, Overview::default())?;
     let tsc_hz = values::clock(tsc_hz, &reading.profile, super::talk::Talk { quiet: false });
     let account = Account::of(&reading.profile);
     let form = reading.form.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());

@@ -264,9 +264,9 @@ fn a_probe_is_shown_and_found_by_the_name_of_its_function_also_in_a_moved_kernel
             assert!(said.contains("probe.kernel::fs::read: 2 hits = 2 recorded"), "{name}: {said}");
         }
         for (words, shown) in [
-            (&["info", "--syms", &kernel, &profile][..], "  point probe.kernel::fs::read: 2 hits, 3000 ns in all"),
-            (&["latency", &profile, "probe.kernel::fs::*", "--syms", &kernel], "probe.kernel::fs::serve: 2 hits"),
-            (&["latency", &profile, "--syms", &kernel, "-o", "-"], "probe.kernel::fs::read: 2 hits, 3000 ns"),
+            (&["info", &profile, &kernel][..], "  point probe.kernel::fs::read: 2 hits, 3000 ns in all"),
+            (&["latency", &profile, &kernel, "--event", "probe.kernel::fs::*"], "probe.kernel::fs::serve: 2 hits"),
+            (&["latency", &profile, &kernel, "-o", "-"], "probe.kernel::fs::read: 2 hits, 3000 ns"),
             (&["script", "--event", "probe.fs::read", &profile, &kernel], "1500 ns: probe.kernel::fs::read:"),
             (&["report", "--event", "probe.fs::read", &profile, &kernel], "probe.kernel::fs::read"),
             (&["flamegraph", "--event", "probe.fs::read", &profile, &kernel], "3000 ns of probe.kernel::fs::read"),
@@ -296,8 +296,10 @@ fn a_name_of_several_probes_or_of_none_is_an_error_that_names_them() {
     assert!(code == Some(2) && said.contains(todo), "{said}");
     let (code, _, said) = fold(&["--event", "probe.serve", "-", &kernel]);
     assert!(code == Some(2) && said.contains("reads the profile and the symbols twice"), "{said}");
-    let (code, _, said) = fold(&["info", "--syms", "/nonexistent", &profile]);
+    let (code, _, said) = fold(&["info", &profile, "/nonexistent"]);
     assert!(code == Some(2) && said.contains("cannot open /nonexistent"), "{said}");
+    let (code, _, said) = fold(&["latency", &profile, "probe.*"]);
+    assert!(code == Some(2) && said.contains("a point is named by --event probe.*"), "{said}");
 }
 
 /// Functions with the names of kprof's, for the next test.

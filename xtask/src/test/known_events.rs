@@ -69,7 +69,8 @@ pub fn estimates(point: &str, share: &Path, log: &str, parts: &Parts, symbols: &
     let known = known(log)?;
     let total = |of: fn(&Known) -> f64| known.iter().map(of).sum::<f64>();
     let (hits, bytes) = (total(|task| task.hits), total(|task| task.hits * task.weight));
-    let latency = run::output(Command::new(&parts.fold).arg("latency").arg(share.join("count.txt")).arg(point))?;
+    let latency =
+        run::output(Command::new(&parts.fold).arg("latency").arg(share.join("count.txt")).args(["--event", point]))?;
     let counted = format!("{hits} hits, {bytes} bytes in all");
     ensure!(latency.contains(&counted), "`{counted}` is not in:\n{latency}");
     let by_task = |state: &str, more: &[&str]| -> Result<BTreeMap<String, f64>> {

@@ -240,7 +240,7 @@ fn run_one(
     for words in scenario.directives("latency") {
         let (point, text) = words.split_once(' ').with_context(|| format!("# latency: {words}"))?;
         let mut latency = Command::new(&parts.fold);
-        let printed = run::output(latency.arg("latency").arg(share.join("profiling.txt")).arg(point))?;
+        let printed = run::output(latency.arg("latency").arg(share.join("profiling.txt")).args(["--event", point]))?;
         if !printed.contains(text) {
             bail!("{text:?} is not in:\n{printed}");
         }

@@ -48,8 +48,8 @@ Examples:
 pub const LATENCY: &str = "\
 Examples:
   kprof-fold latency profiling.txt
-  kprof-fold latency profiling.txt 'block.*' -o block.json
-  kprof-fold latency profiling.txt 'block.*' --by-size
+  kprof-fold latency profiling.txt --event 'block.*' -o block.json
+  kprof-fold latency profiling.txt --event 'block.*' --by-size
 
 A quantile is given as the range that it lies in: the kernel counts weights by powers of two.";
 

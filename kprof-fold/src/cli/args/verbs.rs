@@ -179,12 +179,23 @@ pub struct Info {
     /// What to read, and where to write.
     #[command(flatten)]
     pub plain: Plain,
+    /// The kernel's ELF file or symbols, for the names of functions that have had a probe
+    #[arg(value_name = "SYMS", help_heading = None::<&str>)]
+    syms: Option<String>,
     /// TSC clock in GHz, where the header has none
     #[arg(value_name = "GHZ", help_heading = None::<&str>)]
-    pub ghz: Option<String>,
-    /// The kernel's ELF file or symbols, for the names of functions that have had a probe
-    #[arg(long, value_name = "SYMS", help_heading = None::<&str>)]
-    pub syms: Option<String>,
+    ghz: Option<String>,
+}
+
+impl Info {
+    /// The symbols and the clock. A number that is no file is the clock, because symbols are seldom needed here.
+    pub fn syms_and_ghz(&self) -> [Option<&str>; 2] {
+        let is_clock = |word: &&str| crate::cli::values::ghz(word).is_ok() && !std::path::Path::new(word).exists();
+        match [self.syms.as_deref(), self.ghz.as_deref()] {
+            [Some(word), None] if is_clock(&word) => [None, Some(word)],
+            given => given,
+        }
+    }
 }
 
 /// Arguments of `latency`.
@@ -193,8 +204,11 @@ pub struct Latency {
     /// What to read, and where to write.
     #[command(flatten)]
     pub plain: Plain,
-    /// Only these points; `block.*` is every point whose name begins with `block.`
-    #[arg(value_name = "NAME", help_heading = None::<&str>)]
+    /// The kernel's ELF file or symbols, for the names of functions that have had a probe
+    #[arg(value_name = "SYMS", help_heading = None::<&str>)]
+    pub syms: Option<String>,
+    /// Only this point; `block.*` is every point whose name begins with `block.`; may be repeated
+    #[arg(long = "event", value_name = "NAME", help_heading = None::<&str>)]
     pub names: Vec<String>,
     /// Only hits on these CPUs, such as 0-3,7
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = crate::cli::values::cpus)]
@@ -203,9 +217,6 @@ pub struct Latency {
     /// Recorded requests to disks, by disk and size
     #[arg(long, help_heading = None::<&str>)]
     pub by_size: bool,
-    /// The kernel's ELF file or symbols, for the names of functions that have had a probe
-    #[arg(long, value_name = "SYMS", help_heading = None::<&str>)]
-    pub syms: Option<String>,
 }
 
 /// Arguments of `waits`.

@@ -89,7 +89,8 @@ pub fn write(input: &Input<'_>, mappings: &[Mapping], out: &mut dyn Write) -> io
     let attr_bytes = u64::from(ATTR_BYTES) + 16;
     let data_at = attrs_at + attr_bytes;
     let mut header = Bytes(MAGIC.to_vec());
-    let features = 1 << BUILD_IDS | 1 << ARCH | 1 << COMMAND | 1 << EVENT_DESC;
+    let parts = parts(input, mappings);
+    let features = parts.iter().fold(0, |all, (number, _)| all | 1 << number);
     for word in [HEADER_BYTES, attr_bytes, attrs_at, attr_bytes, data_at, counted.0, 0, 0, features, 0, 0, 0, ID] {
         header.u64(word);
     }
@@ -97,20 +98,26 @@ pub fn write(input: &Input<'_>, mappings: &[Mapping], out: &mut dyn Write) -> io
     [ids_at, 8].into_iter().for_each(|word| header.u64(word));
     out.write_all(&header.0)?;
     Records::new(input, mappings, out).write()?;
-    let mut parts: [Bytes; 4] = Default::default();
-    build_ids(mappings, &mut parts[0]);
-    parts[1].text(&input.arch);
-    parts[2].u32(COMMAND_WORDS.len() as u32 + 1);
-    COMMAND_WORDS.into_iter().chain([&*input.name]).for_each(|word| parts[2].text(word));
-    parts[3].event(input);
     let mut at = data_at + counted.0 + 16 * parts.len() as u64;
     let mut list = Bytes::default();
-    for part in &parts {
+    for (_, part) in &parts {
         let bytes = part.0.len() as u64;
         [at, bytes].into_iter().for_each(|word| list.u64(word));
         at += bytes;
     }
-    [&list].into_iter().chain(&parts).try_for_each(|part| out.write_all(&part.0))
+    [&list].into_iter().chain(parts.iter().map(|(_, part)| part)).try_for_each(|part| out.write_all(&part.0))
+}
+
+/// The optional parts, by their numbers. An empty one is left out: hotspot calls it damaged.
+fn parts(input: &Input<'_>, mappings: &[Mapping]) -> Vec<(u64, Bytes)> {
+    let [mut ids, mut arch, mut command, mut event] = [(); 4].map(|()| Bytes::default());
+    build_ids(mappings, &mut ids);
+    arch.text(&input.arch);
+    command.u32(COMMAND_WORDS.len() as u32 + 1);
+    COMMAND_WORDS.into_iter().chain([&*input.name]).for_each(|word| command.text(word));
+    event.event(input);
+    let all = [(BUILD_IDS, ids), (ARCH, arch), (COMMAND, command), (EVENT_DESC, event)];
+    all.into_iter().filter(|(_, part)| !part.0.is_empty()).collect()
 }
 
 /// Counts what is written.

@@ -145,7 +145,7 @@ fn slowdown(parts: &Parts, on: &Kernel, points: &str) -> Result<Slowdown> {
     let times = slowdown::times(&text)?;
     let percent = |state: &str| Ok::<_, anyhow::Error>(100.0 * slowdown::slower(&times, state)?);
     let mut fold = Command::new(&parts.fold);
-    let stat = run::output(fold.arg("latency").arg(share.join("profiling.txt")).arg(points))?;
+    let stat = run::output(fold.arg("latency").arg(share.join("profiling.txt")).args(["--event", points]))?;
     let hits = stat.lines().filter_map(hits).sum();
     ensure!(hits > 0, "the default workload has no hits of {points}:\n{stat}");
     Ok(Slowdown { hits, counted: percent("counted")?, recorded: percent("recorded")? })

@@ -106,7 +106,7 @@ fn probed(fold: &Path, serial: &Path, elf: &Path) -> Result<()> {
     let work = format!("({calls}, {primes})");
     let expected = format!("bare: (calls, primes): {work}, with a probe {work}, then {work}; 1 own int3");
     ensure!(line == expected, "the log has:\n{line}\nand not:\n{expected}");
-    let told = run::output(Command::new(fold).args(["info", "--strict"]).arg(serial).arg("--syms").arg(elf))?;
+    let told = run::output(Command::new(fold).args(["info", "--strict"]).arg(serial).arg(elf))?;
     let hits = format!("point probe.{PROBED}: {calls} hits, ");
     let is_counted = |line: &str| line.trim().starts_with(&hits) && line.ends_with(", 0 lost");
     ensure!(told.lines().any(is_counted), "no `{hits}..., 0 lost`:\n{told}");
