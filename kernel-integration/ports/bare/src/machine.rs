@@ -3,6 +3,7 @@
 
 use core::arch::x86_64::_rdtsc;
 use core::ops::Range;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use kprof::clock::Calibration;
 use kprof_port::apic::LocalApic;
@@ -30,9 +31,13 @@ pub fn stack(number: usize) -> Range<u64> {
     start..start + STACK_BYTES as u64
 }
 
-/// The number of this CPU, which is its APIC id. The result is right at any instruction.
+/// The APIC id of each CPU. On many machines the ids have gaps, so they are no numbers.
+pub static APIC_IDS: [AtomicU32; MAX_CPUS] = [const { AtomicU32::new(u32::MAX) }; MAX_CPUS];
+
+/// The number of this CPU; `MAX_CPUS` before `set_up`. The result is right at any instruction.
 pub fn cpu() -> usize {
-    APIC.id() as usize
+    let own = APIC.id();
+    APIC_IDS.iter().position(|id| id.load(Relaxed) == own).unwrap_or(MAX_CPUS)
 }
 
 /// The frequencies of the TSC and the timer.
@@ -45,6 +50,7 @@ pub fn clock() -> Calibration {
 /// Loads this CPU's tables (code and data have the selectors of `boot`'s table) and enables its APIC. Called once per
 /// CPU.
 pub fn set_up(cpu: usize) {
+    APIC_IDS[cpu].store(APIC.id(), Relaxed);
     static IDT: Once<InterruptDescriptorTable> = Once::new();
     static TSS: [Once<TaskStateSegment>; MAX_CPUS] = [const { Once::new() }; MAX_CPUS];
     static GDT: [Once<GlobalDescriptorTable>; MAX_CPUS] = [const { Once::new() }; MAX_CPUS];

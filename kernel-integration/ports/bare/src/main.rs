@@ -56,7 +56,7 @@ extern "C" fn kmain(cpu: usize) -> ! {
     }
     tell(PROFILER.stop());
     export();
-    let _ = writeln!(Log, "bare: the end");
+    let _ = writeln!(Log, "bare: NMIs that were not sent: {:?}\nbare: the end", profiling::UNSENT);
     power_off(0x10)
 }
 

@@ -2,13 +2,14 @@
 //! marked NMI can run between any two instructions: no lock, allocation, print, page fault or unbounded loop.
 
 use crate::{kmain, machine, more, tell};
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use core::{mem::MaybeUninit, ops::Range};
 use kprof::clock::Calibration;
 use kprof::{Config, CpuSet, CpuSlot, Kernel, NmiToken, Profiler, Setup, Task, Trigger};
 use kprof::{DEFAULT_RING_WORDS, Interrupted, format::marker::Marker};
 use kprof_port::entry::{SavedFrame, is_stub};
 use kprof_port::{command::Command, counted, entry_stub, gate, timer::Timer, tss};
-use machine::{APIC, MAX_CPUS};
+use machine::{APIC, APIC_IDS, MAX_CPUS};
 use spin::Once;
 
 const NMI_IST: u8 = 1;
@@ -18,17 +19,20 @@ pub static PROFILER: Profiler<Port> = Profiler::new(Port);
 /// The timer of CPU 0, the sampler CPU.
 static TIMER: Once<Timer> = Once::new();
 static CPUS: Once<usize> = Once::new();
+/// NMIs that the APIC did not send. Their ticks are "not taken" in the profile; this is why.
+pub static UNSENT: AtomicUsize = AtomicUsize::new(0);
 type Ring = [MaybeUninit<u64>; DEFAULT_RING_WORDS];
 pub struct Port;
 
 // SAFETY: CPUs by APIC id; stacks are statics, mapped with the text for ever; no user memory; no hook locks or faults.
 unsafe impl Kernel for Port {
     fn cpu(&self) -> usize {
-        machine::cpu() // NMI: by APIC id or task register; never by GS, which may be the user's
+        machine::cpu() // NMI: by a table of APIC ids or the task register; never by GS, which may be the user's
     }
 
     fn signal(&self, cpus: &CpuSet<'_>) {
-        cpus.iter().for_each(|cpu| _ = APIC.send(cpu as u32, Command::Nmi)); // sampler CPU, once per tick
+        let failed = cpus.iter().filter(|cpu| !APIC.send(APIC_IDS[*cpu].load(Relaxed), Command::Nmi));
+        UNSENT.fetch_add(failed.count(), Relaxed); // sampler CPU, once per tick
     }
 
     fn stack_range(&self, address: u64) -> Option<Range<u64>> {
