@@ -148,10 +148,17 @@ pub(super) fn run(arguments: &Arguments, processor: Processor) -> Result<ExitCod
     }
     let machine =
         Boot { cpus, is_counted, seed: arguments.seed, hz: arguments.hz, storm: None, misses, offers_cycles: true };
-    processor.boot(&qemu, &elf, machine, &folder.join("serial.log"))?;
+    let serial = folder.join("serial.log");
+    processor.boot(&qemu, &elf, machine, &serial)?;
+    let log = String::from_utf8_lossy(&std::fs::read(&serial)?).into_owned();
+    // What the kernel says of its profiler may be why there is nothing to draw.
+    log.lines().filter(|line| line.starts_with(SAID)).for_each(|line| println!("{line}"));
     // The ELF file, because its unwind tables tell which candidates are callers.
     draw(&fold, arguments, ["serial.log", "kernel"], &format!("kprof's bare kernel for {name}"))
 }
+
+/// How a line of the kernel's log begins that is about its profiler.
+const SAID: &str = "bare: kprof: ";
 
 impl Processor {
     /// Finds QEMU for this processor, or installs it.

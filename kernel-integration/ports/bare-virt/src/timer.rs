@@ -25,7 +25,9 @@ pub fn event() -> Option<CountedEvent> {
 pub fn begin() {
     #[cfg(target_arch = "riscv64")]
     if let Some(event) = event() {
-        return crate::counter::start(event.period);
+        crate::counter::start(event.period);
+        let why = "the overflow of a counter cannot interrupt this CPU (bit 13 of sie stays 0): there will be no tick";
+        return crate::tell(crate::counter::can_interrupt().then_some(()).ok_or(why));
     }
     start(1);
 }
