@@ -10,7 +10,6 @@ use super::{guards, proof};
 use crate::build::{HOST, HOST_TESTS, IN_KERNEL};
 use crate::run;
 use crate::toolchain::{self, Target};
-use crate::tools::{self, Install};
 
 /// The time limit of one run of cargo.
 pub const LIMIT: Duration = Duration::from_secs(1800);
@@ -46,7 +45,6 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
     let off = ["--package", "redox-check", "--no-default-features"];
     outcome.check("Redox drop-in, profiler off", run(&[&["clippy", "--quiet", "--all-targets"], &off, deny]));
     outcome.check("kprof with the profiler", run(&[&["clippy", "--quiet", "--all-targets"], &IN_KERNEL, deny]));
-    oldest_rust(&mut outcome, context.install);
     guards::run(&mut outcome, context.verbs)?;
     let toolchain = toolchain::find(toolchain::KERNEL, context.toolchain, context.install)?;
     if toolchain == toolchain::Toolchain::Distro {
@@ -98,49 +96,6 @@ pub fn each_feature(context: &mut Context) -> Result<Outcome> {
     let without_locks = must_succeed(&mut cargo(&[&events[..], context.deny()].concat()));
     outcome.check("kprof-events without locks", without_locks.map(drop));
     Ok(outcome)
-}
-
-/// The oldest Rust that compiles what goes into kernels, as `kprof/Cargo.toml` says (clippy checks calls against it
-/// too).
-const OLDEST_RUST: &str = "1.88.0";
-
-/// Compiles `kprof` with the oldest Rust, if that version is or can be installed.
-fn oldest_rust(outcome: &mut Outcome, install: Install) {
-    let with_it = |arguments: &[&str]| {
-        let mut command = Command::new("cargo");
-        command.arg(format!("+{OLDEST_RUST}")).args(arguments).current_dir(run::root());
-        command.env_remove("CARGO").env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN");
-        must_succeed(&mut command).map(drop)
-    };
-    let is_there = || with_it(&["--version"]);
-    if is_there().is_err() && install.0 {
-        let mut rustup = Command::new("rustup");
-        // The next check notices if this fails.
-        let _ = tools::install(rustup.args([
-            "toolchain",
-            "install",
-            OLDEST_RUST,
-            "--profile",
-            "minimal",
-            "--no-self-update",
-        ]));
-    }
-    if let Err(why) = is_there() {
-        let first = format!("{why:#}").lines().next().unwrap_or_default().to_owned();
-        outcome.skipped.push(format!("kprof by Rust {OLDEST_RUST}: {first}"));
-        return;
-    }
-    let check = [
-        "check",
-        "--quiet",
-        "--target-dir",
-        "target/oldest",
-        "--features",
-        "kprof/profiling,kprof-events/profiling,kprof-events/locks",
-    ];
-    let packages =
-        ["--package", "kprof-format", "--package", "kprof", "--package", "kprof-events", "--package", "kprof-port"];
-    outcome.check("what goes into kernels, by the oldest Rust", with_it(&[&check[..], &packages].concat()));
 }
 
 /// `cargo doc` without a warning, private items included.
