@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use super::outcome::{Context, Outcome};
-use super::readers::browser;
+use super::readers::{browser, npm_packages};
 use crate::build;
 use crate::run;
 use crate::tools;
@@ -54,6 +54,15 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
         let mut script = Command::new(&node);
         script.arg(run::root().join("xtask/readers").join(name)).arg(&folder).arg(&browser).current_dir(&folder);
         outcome.script(&mut script, LIMIT)?;
+    }
+    match npm_packages(context.install) {
+        Ok(packages) => {
+            let mut script = Command::new(&node);
+            script.arg(run::root().join("xtask/readers/page-axe.mjs")).arg(&folder).arg(&browser);
+            script.arg(packages.join("node_modules/axe-core/axe.min.js")).current_dir(&folder);
+            outcome.script(&mut script, LIMIT)?;
+        }
+        Err(why) => outcome.not_passed(&format!("axe: {why:#}"), &why),
     }
     Ok(outcome)
 }

@@ -60,33 +60,18 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     for reader in &OWN_TESTS {
         tests(reader, context, &mut outcome)?;
     }
-    let npm = tools::program("npm", "npm", context.install)?;
     let node = tools::program("node", "nodejs", context.install)?;
-    let readers = run::root().join("target/readers");
-    std::fs::create_dir_all(&readers)?;
-    let sources = run::root().join("xtask/readers");
-    let wanted = std::fs::read_to_string(sources.join("package.json"))?;
-    let installed = readers.join("installed.json");
-    if !std::fs::read_to_string(&installed).is_ok_and(|kept| kept == wanted) {
-        if !context.install.0 {
-            outcome.skipped.push("--no-install: the readers are not under target/readers".into());
+    let readers = match npm_packages(context.install) {
+        Ok(folder) => folder,
+        Err(why) => {
+            outcome.not_passed(&format!("{why:#}"), &why);
             return Ok(outcome);
         }
-        std::fs::write(readers.join("package.json"), &wanted)?;
-        let mut install = Command::new(npm);
-        install.args(["install", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(&readers);
-        let done = run::caught(&mut install, LIMIT)?;
-        if !done.status.is_some_and(|status| status.success()) {
-            let last = done.text.lines().last().unwrap_or_default();
-            outcome.skipped.push(format!("npm could not install the readers: {last}"));
-            return Ok(outcome);
-        }
-        std::fs::write(&installed, &wanted)?;
-    }
+    };
     let exports = readers.join("exports");
     export(&exports)?;
     let mut script = Command::new(node);
-    script.arg(sources.join("readers.mjs")).arg(&exports).current_dir(&readers);
+    script.arg(run::root().join("xtask/readers/readers.mjs")).arg(&exports).current_dir(&readers);
     let browser = browser(context.install);
     let page = python::environment(context.install).and_then(|python| perfetto_page(&python));
     for (found, whose) in [(browser, "speedscope's"), (page, "Perfetto's")] {
@@ -100,6 +85,35 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     }
     outcome.script(&mut script, LIMIT)?;
     Ok(outcome)
+}
+
+/// The folder with the packages of npm that `xtask/readers/package.json` lists, installed where they are not.
+///
+/// # Errors
+/// If they are missing and cannot be installed.
+pub fn npm_packages(install: Install) -> Result<PathBuf> {
+    let npm = tools::program("npm", "npm", install)?;
+    let folder = run::root().join("target/readers");
+    std::fs::create_dir_all(&folder)?;
+    let _alone = run::lock(&folder.join("install.lock"))?;
+    let wanted = std::fs::read_to_string(run::root().join("xtask/readers/package.json"))?;
+    let installed = folder.join("installed.json");
+    if std::fs::read_to_string(&installed).is_ok_and(|kept| kept == wanted) {
+        return Ok(folder);
+    }
+    if !install.0 {
+        return Err(tools::missing("--no-install: npm's packages are not under target/readers"));
+    }
+    std::fs::write(folder.join("package.json"), &wanted)?;
+    let mut command = Command::new(npm);
+    command.args(["install", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(&folder);
+    let done = run::caught(&mut command, LIMIT)?;
+    if !done.status.is_some_and(|status| status.success()) {
+        let last = done.text.lines().last().unwrap_or_default();
+        return Err(tools::missing(format!("npm could not install its packages: {last}")));
+    }
+    std::fs::write(&installed, &wanted)?;
+    Ok(folder)
 }
 
 /// Perfetto's page with its trace processor, which a Python package holds.
