@@ -2,7 +2,7 @@
 //!
 //! In: sorted stacks, losses, words for title and subtitle. Out: an SVG; losses are drawn in it at their true width.
 //! This module only adds what is specific to a kernel profile: losses and clock in the subtitle, samples as the unit,
-//! a color for each kind of frame. An inlined frame has the mark `_[i]`, as in perf's flame graphs: the library leaves
+//! a color for each kind of frame, which is that of the page, and a legend of them. An inlined frame has the mark `_[i]`, as in perf's flame graphs: the library leaves
 //! it out of the labels, which have little room.
 
 use crate::error::Error;
@@ -10,27 +10,34 @@ use crate::fold::Folded;
 use crate::fold::frames::FrameId;
 use crate::symbols::INLINED;
 use crate::symbols::name::visible;
-use inferno::flamegraph::color::{Color, PaletteMap};
+use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{Direction, Options, TextTruncateDirection};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io::Write;
 
 /// The mark of an inlined frame.
 const MARK: &str = "_[i]";
-/// Colors: kernel functions, inlined ones, system calls, interrupts and exceptions, losses, other markers, user code.
-const COLORS: [Color; 7] = [
-    Color { r: 240, g: 160, b: 96 },
-    Color { r: 238, g: 212, b: 124 },
-    Color { r: 92, g: 189, b: 210 },
-    Color { r: 184, g: 142, b: 222 },
-    Color { r: 120, g: 120, b: 120 },
-    Color { r: 190, g: 190, b: 190 },
-    Color { r: 126, g: 196, b: 120 },
+/// The kinds of frames, by the page's words, with the page's colors (`page/color.js`, the light theme).
+const COLORS: [(&str, Color); 7] = [
+    ("kernel", Color { r: 240, g: 174, b: 117 }),
+    ("inlined", Color { r: 238, g: 215, b: 139 }),
+    ("syscall", Color { r: 105, g: 194, b: 211 }),
+    ("interrupt", Color { r: 199, g: 163, b: 224 }),
+    ("lost", Color { r: 153, g: 153, b: 153 }),
+    ("marker", Color { r: 189, g: 189, b: 189 }),
+    ("user", Color { r: 145, g: 203, b: 134 }),
 ];
 /// The index of user code in `COLORS`.
 const USER: usize = 6;
 /// How much the colors of two functions of one kind differ at most.
 const SPREAD: u64 = 18;
+/// The names by which the library looks up the color of the root, and this color.
+const ROOT: [&str; 2] = ["", "all"];
+const ROOT_COLOR: Color = Color { r: 214, g: 214, b: 214 };
+const WHITE: Color = Color { r: 255, g: 255, b: 255 };
+/// The legend's height, and the width of a word in it, in pixels.
+const LEGEND_HEIGHT: u32 = 24;
+const WORD_WIDTH: u32 = 96;
 
 /// The space before a number at the end of a name, until the picture is drawn.
 const NO_BREAK_SPACE: &str = "\u{a0}";
@@ -83,10 +90,13 @@ pub fn write(
     options.direction = if style.icicle { Direction::Inverted } else { Direction::Straight };
     options.hash = true;
     options.deterministic = true;
-    options.text_truncate_direction = TextTruncateDirection::Right;
+    // The end of a name says more than its beginning, which is often that of the names beside it.
+    options.text_truncate_direction = TextTruncateDirection::Left;
+    options.bgcolors = Some(BackgroundColor::Flat(WHITE));
     let users = folded.frames.of_users_only();
     let users: HashSet<String> = users.into_iter().map(|frame| line(folded, &[frame])).collect();
     let names = lines.iter().flat_map(|line| line.rsplit_once(' ')).flat_map(|(frames, _)| frames.split(';'));
+    let kinds: BTreeSet<usize> = names.clone().map(|name| kind(name, &users)).collect();
     let mut palette = palette(names, &users);
     options.palette_map = Some(&mut palette);
     // Reversing changes the order, so the library then has to sort.
@@ -95,7 +105,28 @@ pub fn write(
     let (lines, mut svg) = (lines.iter().map(String::as_str), Vec::new());
     let failed = |error| Error::io("the flame graph", "write", error);
     inferno::flamegraph::from_lines(&mut options, lines, &mut svg).map_err(failed)?;
-    out.write_all(String::from_utf8_lossy(&svg).replace(NO_BREAK_SPACE, " ").as_bytes()).map_err(failed)
+    let svg = with_legend(&String::from_utf8_lossy(&svg).replace(NO_BREAK_SPACE, " "), &kinds);
+    out.write_all(svg.as_bytes()).map_err(failed)
+}
+
+/// The picture, made higher by a legend of these kinds of frames.
+fn with_legend(svg: &str, kinds: &BTreeSet<usize>) -> String {
+    let of_size = |svg: &str| svg.split_once("height=\"")?.1.split_once('"')?.0.parse::<u32>().ok();
+    let (Some(height), Some(picture)) = (of_size(svg), svg.strip_suffix("</svg>")) else { return svg.to_owned() };
+    let higher = height + LEGEND_HEIGHT;
+    // The height is in the first tag, twice, and in that of the background.
+    let mut picture = picture.replacen(&format!("height=\"{height}\""), &format!("height=\"{higher}\""), 2);
+    picture = picture.replacen(&format!(" {height}\""), &format!(" {higher}\""), 1);
+    for (kind, at) in kinds.iter().zip(0..) {
+        let (word, Color { r, g, b }) = COLORS[*kind];
+        let (left, top) = (10 + at * WORD_WIDTH, height + 4);
+        let (text, base) = (left + 16, top + 10);
+        picture += &format!(
+            "<rect x=\"{left}\" y=\"{top}\" width=\"12\" height=\"12\" fill=\"rgb({r},{g},{b})\"/>\
+             <text x=\"{text}\" y=\"{base}\">{word}</text>"
+        );
+    }
+    picture + "</svg>"
 }
 
 /// The number of samples from which a frame is wide enough to be drawn.
@@ -174,10 +205,13 @@ fn line(folded: &Folded, frames: &[FrameId]) -> String {
 /// The color of each frame: that of its kind, a little lighter or darker by its name, so that neighbours differ.
 fn palette<'a>(names: impl Iterator<Item = &'a str>, users: &HashSet<String>) -> PaletteMap {
     let mut palette = PaletteMap::default();
+    for name in ROOT {
+        palette.insert(name, ROOT_COLOR);
+    }
     for name in names {
         if palette.get(name).is_none() {
             let shade = (crate::stacks::hash(name.as_bytes()) % SPREAD) as u8;
-            let Color { r, g, b } = COLORS[kind(name, users)];
+            let (_, Color { r, g, b }) = COLORS[kind(name, users)];
             palette.insert(name, Color { r: r - shade / 2, g: g - shade, b: b - shade });
         }
     }
@@ -213,6 +247,28 @@ mod tests {
             }
         }
         widths
+    }
+
+    /// Hue, saturation and lightness as red, green and blue.
+    fn rgb([hue, saturation, lightness]: [f64; 3]) -> [f64; 3] {
+        let amplitude = saturation * lightness.min(1.0 - lightness);
+        [0.0, 8.0, 4.0].map(|offset| {
+            let at = (offset + hue / 30.0) % 12.0;
+            255.0 * (lightness - amplitude * (at - 3.0).min(9.0 - at).clamp(-1.0, 1.0))
+        })
+    }
+
+    #[test]
+    fn the_colors_are_those_of_the_page() {
+        let page = include_str!("page/color.js");
+        for (kind, color) in COLORS {
+            let (_, rest) = page.split_once(&format!(" {kind}: [[")).expect("the page has this kind");
+            let (numbers, _) = rest.split_once(']').expect("its color ends");
+            let numbers: Vec<f64> = numbers.split(", ").map(|number| number.parse().expect("is a number")).collect();
+            let expected = rgb([numbers[0], numbers[1] / 100.0, numbers[2] / 100.0]);
+            let found = [color.r, color.g, color.b].map(f64::from);
+            assert!(found.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1.0), "{kind}: {expected:?}");
+        }
     }
 
     proptest! {

@@ -139,6 +139,17 @@ fn user_code_has_its_own_color_unless_the_kernel_has_a_function_of_that_name() {
     for kernel in ["kmain (1 samples", "list::push::&lt;u8&gt; (1 samples"] {
         assert!(!is_green(color(&svg, kernel)), "{kernel}: {svg}");
     }
+    // The legend is below everything else, within the picture, and has the kinds that are there.
+    let after = |text: &str| svg.split_once(text).expect("has it").1;
+    let number =
+        |rest: &str| rest.split_once('"').and_then(|(number, _)| number.parse::<f64>().ok()).expect("a number");
+    let height = number(after("height=\""));
+    let frames = svg.match_indices("<title>").map(|(at, _)| number(svg[at..].split_once(" y=\"").expect("a box").1));
+    let legend = after("</svg>");
+    let words: Vec<&str> = legend.split("</text>").filter_map(|one| Some(one.rsplit_once('>')?.1)).collect();
+    assert_eq!(words[..2], ["kernel", "user"], "{legend}");
+    let top = number(legend.split_once(" y=\"").expect("a box").1);
+    assert!(frames.fold(0.0, f64::max) + 16.0 < top && top + 12.0 < height, "{top} of {height}");
 }
 
 #[test]
