@@ -23,10 +23,6 @@ use std::io::Read;
 /// Exit code: a claim of `--fail-if` holds.
 pub const CLAIM_HOLDS: u8 = 4;
 
-/// What a comparison of one run with one run cannot exclude.
-const ONE_RUN: &str = "with one run on each side, a difference between two runs of the same kernel can look like a \
-                       change; several runs of each side show how much runs differ";
-
 /// What widens the intervals of such a comparison.
 const IN_BLOCKS: &str = "the intervals are widened by how much the shares vary from one block of a run's time to the \
                          next, because samples near each other in time are alike";
@@ -62,7 +58,7 @@ pub fn run(args: &args::Diff) -> Result<u8, Error> {
     };
     let notes = [("OLD", &old.doubts), ("NEW", &new.doubts)];
     if compared.runs == (1, 1) && compared.event.is_none() {
-        compared.notes.push(ONE_RUN.to_owned());
+        compared.notes.push(diff::ONE_RUN.to_owned());
         if diff::uses_blocks(&old.counted, &new.counted, method) {
             compared.notes.push(IN_BLOCKS.to_owned());
         }

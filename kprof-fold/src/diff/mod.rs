@@ -28,6 +28,10 @@ use significance::{Change, Interval};
 use spread::Runs;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// What a comparison of one run with one run cannot exclude.
+pub const ONE_RUN: &str = "with one run on each side, a difference between two runs of the same kernel can look like a \
+                           change; several runs of each side show how much runs differ";
+
 /// What a row counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {

@@ -6,6 +6,7 @@
 use super::event::sums_beside;
 use super::stacks::Tree;
 use super::{Input, gaps};
+use crate::diff::ONE_RUN;
 use crate::diff::output::exactness;
 use crate::lockups::Lockup;
 use crate::output::lockups;
@@ -196,7 +197,10 @@ fn page(
 ) -> String {
     let doubt = |doubt: &String| format!("<p class=\"bad\">{}</p>\n", markup(&visible(doubt)));
     let old = input.old.iter().flat_map(|old| old.doubts);
-    let doubts: String = input.profile.doubts.iter().chain(old).map(doubt).collect();
+    let mut doubts: String = input.profile.doubts.iter().chain(old).map(doubt).collect();
+    if input.old.is_some() && input.event.is_none() {
+        doubts += &format!("<p class=\"caveat\">{}</p>\n", markup(ONE_RUN));
+    }
     HTML.replace("{{style}}", STYLE)
         .replace("{{doubts}}", &doubts)
         .replace("{{about}}", about)

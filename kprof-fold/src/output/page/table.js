@@ -49,18 +49,18 @@ class FunctionTable {
       ["total", "Total", (row) => share(row.total)],
       ...weight(unit.name, (row) => row.total),
     ];
-    const time = [null, "over time", (row) => ({ spark: row.frame }), true];
+    const time = [null, "Over time", (row) => ({ spark: row.frame }), true];
     if (!old) return [...plain, time];
     const pale = (text) => (row) => ({ text: text(row), isPale: !isCertain(row.interval) });
     return [
       ...plain,
-      [null, "before (whole)", (row) => ({ text: percent(row.oldTotal, old.all) })],
+      [null, "Before", (row) => ({ text: percent(row.oldTotal, old.all) })],
       ...weight(unit.name, (row) => row.oldTotal),
       ["change", unit.isWeight ? "Change in points" : "Change",
         pale((row) => (row.isBeside ? "" : points(row.change)))],
       ...(unit.isWeight ? [[null, `${unit.name} more (whole)`,
         pale(({ interval }) => (interval ? signed(interval[1] - interval[0]) : ""))]] : []),
-      [null, "interval (whole recordings)", ({ interval }) => ({ interval, widest, isPale: !isCertain(interval),
+      [null, "Interval", ({ interval }) => ({ interval, widest, isPale: !isCertain(interval),
         text: !interval ? "" : isExact(interval) ? "exact" : rangeOf(interval) })],
       time,
     ];
