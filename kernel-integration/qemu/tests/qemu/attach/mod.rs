@@ -131,6 +131,19 @@ fn an_error_ends_it_with_a_good_file_and_the_machine_runs_on() {
     assert!(said.contains("no such vCPU"), "{said}");
 }
 
+/// Each sample looks whether the kernel is still there, so nothing is in doubt when the machine ends.
+#[test]
+fn at_a_power_off_no_sample_is_in_doubt_and_a_file_without_a_build_id_is_known_by_its_anchors() {
+    let kernel = tempfile::NamedTempFile::new().unwrap();
+    fs::write(kernel.path(), kernel::elf()).unwrap();
+    let options = ["--hz", "500", "--kernel", kernel.path().to_str().unwrap()];
+    let (_, said, profile, _) = attach(Script { fault: Fault::PowerOffAt(20), ..Script::default() }, &options);
+    assert!(said.contains("has ended the connection") && said.contains("the kernel runs where "), "{said}");
+    assert!(!said.contains("could not be compared"), "{said}");
+    assert_eq!(samples(&profile), 19);
+    assert!(profile.contains(&format!("\n# anchor work={TEXT:x}\n")), "{profile:.600}");
+}
+
 /// A stub does not say that the machine has rebooted.
 #[test]
 fn samples_of_a_kernel_that_may_have_moved_meanwhile_have_no_addresses() {
