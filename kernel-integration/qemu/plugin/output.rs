@@ -21,7 +21,7 @@ pub mod message {
     pub const RUN: u64 = 5;
     /// A calling context: number of its caller's, function, instructions, calls. Numbered from 0 as they come.
     pub const CONTEXT: u64 = 6;
-    /// Totals: see [`Totals`](super::super::count::Totals).
+    /// Totals: see [`Totals`](super::super::totals::Totals).
     pub const TOTALS: u64 = 7;
     /// Instructions of a vCPU in a context, between two functions: number of the context, instructions, task.
     pub const PART: u64 = 8;

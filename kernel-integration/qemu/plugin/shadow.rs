@@ -67,6 +67,9 @@ pub struct Counts {
     pub interrupts: u64,
     /// Those of them that repeat the instruction, which therefore began without completing.
     pub faults: u64,
+    /// Those that QEMU has told, and how often the guess for a QEMU that does not tell is another one.
+    pub told: u64,
+    pub misguessed: u64,
     /// Changes from one guest stack to another.
     pub switches: u64,
     /// Blocks whose predecessor does not explain them.

@@ -47,6 +47,11 @@ mod plugin;
 #[path = "../plugin/histogram.rs"]
 mod histogram;
 
+/// What the plugin sends at the end.
+#[allow(dead_code)]
+#[path = "../plugin/totals.rs"]
+mod totals;
+
 /// The plugin's walk of a stack.
 #[allow(dead_code, missing_docs)]
 #[path = "../plugin/walk/mod.rs"]

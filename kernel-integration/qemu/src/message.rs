@@ -6,6 +6,7 @@
 use crate::calls::{Call, Held};
 use crate::finder::{Outcome, State};
 use crate::found::{Hit, Probed};
+pub use crate::totals::Totals;
 use crate::window::{Halted, Part, Visit};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::io::{ErrorKind, Read};
@@ -97,31 +98,6 @@ pub struct Context {
     pub calls: u64,
 }
 
-/// Totals of a counted run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Instructions that have begun, counted one by one.
-    pub executed: u64,
-    /// QEMU's own count, if it counts.
-    pub clock: Option<u64>,
-    /// How often QEMU's count has jumped when a vCPU was reset.
-    pub jumps: u64,
-    /// By how much in all.
-    pub jumped: u64,
-    /// Entries by an interrupt or exception.
-    pub interrupts: u64,
-    /// Those of them that repeat the interrupted instruction.
-    pub faults: u64,
-    /// Changes from one stack to another.
-    pub switches: u64,
-    /// Blocks whose predecessor does not explain them.
-    pub unexplained: u64,
-    /// Calls at the greatest depth.
-    pub too_deep: u64,
-    /// Wrong readings of the stack pointer.
-    pub wrong_stack_pointers: u64,
-}
-
 /// A sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
@@ -185,25 +161,7 @@ pub fn read(from: &mut impl Read) -> Result<Option<Message>> {
             let (parent, function) = (u32::try_from(parent)?, u32::try_from(function)?);
             Message::Context(Context { parent, function, instructions, calls })
         }
-        (
-            7,
-            &[
-                executed,
-                clock,
-                jumps,
-                jumped,
-                interrupts,
-                faults,
-                switches,
-                unexplained,
-                too_deep,
-                wrong_stack_pointers,
-            ],
-        ) => {
-            let clock = (clock != u64::MAX).then_some(clock);
-            let first = Totals { executed, clock, jumps, jumped, interrupts, faults, ..Totals::default() };
-            Message::Totals(Totals { switches, unexplained, too_deep, wrong_stack_pointers, ..first })
-        }
+        (7, words) => Message::Totals(Totals::read(words).context("the plugin sent other totals")?),
         (8, &[context, instructions, task]) => Message::Part(Part { cpu, context, instructions, task }),
         (9, &[rip, cs, context, inside]) => Message::Visit(Visit { cpu, rip, cs, context, is_inside: inside != 0 }),
         (10, &[number, own, interrupts, returned]) => {
