@@ -4,10 +4,11 @@
 //! Debian 13 with the newest stable Rust, as a user who is not root (`debian_13`); and those of the groups that boot
 //! machines, with the QEMU of Debian 13 and of sid, which run here beside this system's own (`archive`). A run of the
 //! long groups takes one of the three, by the commit; `--only machines` takes all, and `--filter` one by its name. What
-//! this system cannot do is skipped with the reason.
+//! this system cannot do is skipped with the reason. A group beside it makes a table of `kprof-qemu`: see [`table`].
 
 mod archive;
 mod debian_13;
+pub mod table;
 
 use std::process::Command;
 use std::time::Duration;

@@ -67,8 +67,8 @@ fn filter_of(group: &str, what: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::outcome::sources;
     use super::*;
-    use crate::run;
 
     const GROUPS: [&str; 4] = ["scenarios", "outside", "storm", "lint"];
 
@@ -110,15 +110,7 @@ mod tests {
 
     #[test]
     fn every_check_that_is_listed_exists() {
-        let mut texts = String::new();
-        for folder in ["xtask/src/test", "xtask/src/test/outside", "xtask/src/test/integration"] {
-            for entry in std::fs::read_dir(run::root().join(folder)).unwrap() {
-                let path = entry.unwrap().path();
-                if path.is_file() && !path.ends_with("unsteady.rs") {
-                    texts += &std::fs::read_to_string(path).unwrap();
-                }
-            }
-        }
+        let texts = sources("unsteady.rs");
         for (group, name, _) in IN_HOST_TIME {
             let end = if name.ends_with(' ') { "" } else { "\"" };
             assert!(texts.contains(&format!("\"{name}{end}")), "{name}");
