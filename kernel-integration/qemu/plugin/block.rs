@@ -64,6 +64,22 @@ pub struct Past {
 }
 
 impl Past {
+    /// Whether this block comes next by the block's own end, in the kernel, without a call or a return before or after
+    /// it, and not at the beginning of a function.
+    #[inline]
+    pub fn goes_on_in(&self, next: &Block) -> bool {
+        let block = self.block;
+        let is_next = match block.ending {
+            Ending::Falls => next.start == block.end,
+            Ending::Branch => next.start == block.end || next.start == block.target,
+            Ending::Jump => next.start == block.target,
+            _ => false,
+        };
+        let leaves = || matches!(next.ending, Ending::Return | Ending::InterruptReturn | Ending::ToUser);
+        let is_kernel = || block.place == Place::Kernel && next.place == Place::Kernel;
+        is_next && !self.is_partial() && !next.is_entry && !leaves() && is_kernel()
+    }
+
     /// Whether it was left before its last instruction had begun.
     pub fn is_partial(&self) -> bool {
         (self.executed as usize) < self.block.lengths.len()

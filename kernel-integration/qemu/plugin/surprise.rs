@@ -12,7 +12,7 @@ use super::decode::Ending;
 use super::entries::{Entry, entry};
 use super::functions::USER;
 use super::probes;
-use super::shadow::{Frame, MAX_ARGUMENT_BYTES, Shadow, is_near_above};
+use super::shadow::{Frame, MAX_ARGUMENT_BYTES, Shadow, UNREAD, is_near_above};
 
 /// What a return or the end of an interrupt leads to.
 enum Found {
@@ -31,7 +31,7 @@ impl Shadow {
         let (rsp, rip) = (cpu.rsp, block.start);
         let told = machine.was_entered(rip);
         let is_told = told == Some(true);
-        if past.executed == 0 && rip == past.block.start && rsp == rsp_before && !is_told {
+        if past.executed == 0 && rip == past.block.start && [rsp, UNREAD].contains(&rsp_before) && !is_told {
             // QEMU was stopped before the block's first instruction, and begins it again.
             return;
         }
