@@ -1,6 +1,7 @@
 //! `kprof-qemu attach` with a scripted stub: whatever ends it, the machine runs on, and the profile is a good one.
 
 mod kernel;
+mod session;
 mod stub;
 
 use self::stub::{Fault, Kind, Left, MOVED, Script, TEXT, serve};
@@ -77,6 +78,25 @@ fn a_stub_on_a_unix_socket_is_sampled_too() {
     let none = tool("unix:none", &folder).output().unwrap();
     let said = String::from_utf8(none.stderr).unwrap();
     assert!(none.status.code() == Some(2) && said.contains("-gdb unix:none,server=on,wait=off"), "{said}");
+}
+
+#[test]
+fn a_recorded_session_with_kvm_gives_the_same_stacks_at_exact_instructions() {
+    let folder = tempfile::tempdir().unwrap();
+    let (address, stub) = session::serve(include_str!("kvm.session"));
+    let done = tool(&address.to_string(), &folder).args(["--samples", "4", "--hz", "200"]).output().unwrap();
+    assert!(stub.join().unwrap() > 100 && done.status.code() == Some(0), "{done:?}");
+    let profile = fs::read_to_string(folder.path().join("profiling.txt")).unwrap();
+    assert!(profile.contains("\n# precision instruction\n"), "{profile}");
+    assert!(profile.contains("\n# account cpu=0 sent=3 taken=3 coalesced=0 user=0 idle=2 "), "{profile}");
+    let stacks = profile.lines().filter_map(|line| line.strip_prefix("guest ")?.splitn(3, ' ').nth(2));
+    let first = "ffffffff80206aef fffffffffffff001 ffffffff80204c56 ffffffff80207096";
+    // The innermost address, and the number of the others, all under the first function of the CPU.
+    let others = [("ffffffff80206d63", 9), ("ffffffff8021bbb3", 4), ("ffffffff80206d63", 10)];
+    let (of_0, of_1): (Vec<&str>, Vec<&str>) = stacks.partition(|stack| *stack == first);
+    let ends: Vec<_> = of_1.iter().map(|it| (it.split(' ').next().unwrap(), it.split(' ').count() - 1)).collect();
+    assert_eq!((of_0.len(), &ends[..]), (1, &others[..]), "{profile}");
+    assert!(of_1.iter().all(|stack| stack.ends_with(" ffffffff80212af2 ffffffff80207137")), "{profile}");
 }
 
 #[test]
