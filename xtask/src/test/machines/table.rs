@@ -14,7 +14,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 
 use super::LIMIT;
-use super::archive::Archive;
+use crate::archive::Archive;
 use crate::qemu::{self, Version};
 use crate::run;
 use crate::test::outcome::{Context, Outcome};
