@@ -81,6 +81,8 @@ pub struct Run {
     pub start: u64,
     /// Whether they are of user code.
     pub is_user: bool,
+    /// Whether they are in no function, as far as it was known when they were translated.
+    pub is_unknown: bool,
     /// The length of each in bytes.
     pub lengths: Vec<u8>,
 }
@@ -151,11 +153,12 @@ pub fn read(from: &mut impl Read) -> Result<Option<Message>> {
         (2, [_]) => Message::Idle { cpu },
         (3, []) => Message::Coalesced { cpu },
         (4, []) => Message::Pending { cpu },
-        (5, [count, start, is_user, instructions, lengths @ ..]) => {
+        (5, [count, start, whose, instructions, lengths @ ..]) => {
             let nibble = |number: usize| lengths.get(number / 16).map(|word| (word >> (number % 16 * 4)) as u8 & 15);
             let lengths: Option<Vec<u8>> = (0..usize::try_from(*instructions)?).map(nibble).collect();
             let Some(lengths) = lengths else { bail!("the plugin sent fewer lengths than instructions") };
-            Message::Run(Run { count: *count, start: *start, is_user: *is_user != 0, lengths })
+            let (count, start, is_user, is_unknown) = (*count, *start, *whose == 1, *whose == 2);
+            Message::Run(Run { count, start, is_user, is_unknown, lengths })
         }
         (6, &[parent, function, instructions, calls]) => {
             let (parent, function) = (u32::try_from(parent)?, u32::try_from(function)?);

@@ -30,7 +30,11 @@ fn counts_are_read_and_a_run_without_all_its_lengths_is_an_error() {
     let stream = bytes(&[&run[..], &context, &totals].concat());
     let from = &mut &stream[..];
     let lengths = [4, 4, 4, 4, 3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 5].to_vec();
-    assert_eq!(read(from).unwrap(), Some(Message::Run(Run { count: 9, start: 0x1000, is_user: true, lengths })));
+    let run = Run { count: 9, start: 0x1000, is_user: true, is_unknown: false, lengths };
+    assert_eq!(read(from).unwrap(), Some(Message::Run(run.clone())));
+    let stream = bytes(&[5 | 5 << 32, 9, 0x1000, 2, 1, 4]);
+    let unknown = Run { is_user: false, is_unknown: true, lengths: vec![4], ..run };
+    assert_eq!(read(&mut &stream[..]).unwrap(), Some(Message::Run(unknown)));
     let context = Context { parent: 3, function: 2, instructions: 70, calls: 5 };
     assert_eq!(read(from).unwrap(), Some(Message::Context(context)));
     let first = Totals { executed: 100, interrupts: 4, faults: 3, told: 2, misguessed: 1, ..Totals::default() };
