@@ -1,7 +1,7 @@
 //! Debian's Linux, which the test kernel is compared with.
 //!
-//! In: Debian's package `linux-image-amd64` and what it depends on, fetched and unpacked, never installed. Out: its
-//! kernel. Up to Debian 13 the kernel is in the package `linux-image-VERSION`, as `boot/vmlinuz-VERSION`; in later
+//! In: Debian's package `linux-image-amd64` of this system or of another suite, and what it depends on, fetched and
+//! unpacked, never installed. Out: its kernel. Up to Debian 13 the kernel is in the package `linux-image-VERSION`, as `boot/vmlinuz-VERSION`; in later
 //! releases it is in `linux-binary-VERSION`, as `usr/lib/modules/VERSION/vmlinuz`.
 
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::archive::{Apt, Archive};
 use crate::run;
 use crate::tools::Install;
 
@@ -17,12 +18,20 @@ pub fn folder() -> PathBuf {
     run::root().join("target/bench-kernel/linux")
 }
 
-/// The kernel, unpacked from its package; its symbols are beside it.
+/// The kernel of this system's suite, unpacked from its package; its symbols are beside it.
 ///
 /// # Errors
 /// If Debian's package cannot be downloaded.
 pub fn kernel(install: Install) -> Result<PathBuf> {
-    let folder = folder();
+    kernel_of(None, install)
+}
+
+/// The same of another suite, if there is one.
+///
+/// # Errors
+/// As [`kernel`].
+pub fn kernel_of(suite: Option<&str>, install: Install) -> Result<PathBuf> {
+    let folder = suite.map_or_else(folder, |suite| folder().with_file_name(format!("linux-of-{suite}")));
     std::fs::create_dir_all(&folder)?;
     let found = || find(&folder.join("unpacked"));
     if let Some(kernel) = found() {
@@ -31,10 +40,14 @@ pub fn kernel(install: Install) -> Result<PathBuf> {
     if !install.0 {
         bail!("--no-install forbids fetching Debian's linux-image-amd64");
     }
+    let apt = match suite {
+        Some(suite) => Archive::find(install)?.apt(suite, &folder)?,
+        None => Apt::default(),
+    };
     let mut package = META_PACKAGE.to_owned();
-    while let Some(next) = kernel_package(&package)? {
+    while let Some(next) = kernel_package(&package, &apt)? {
         eprintln!("fetching Debian's {next}");
-        unpack(&next, &folder)?;
+        unpack(&next, &apt, &folder)?;
         if let Some(kernel) = found() {
             return Ok(kernel);
         }
@@ -47,16 +60,16 @@ pub fn kernel(install: Install) -> Result<PathBuf> {
 const META_PACKAGE: &str = "linux-image-amd64";
 
 /// The package with the kernel, or with a dependency on it, that this one depends on.
-fn kernel_package(package: &str) -> Result<Option<String>> {
-    let depends = run::output(Command::new("apt-cache").args(["depends", package]))?;
+fn kernel_package(package: &str, apt: &Apt) -> Result<Option<String>> {
+    let depends = run::output(apt.command("apt-cache").args(["depends", package]))?;
     let names = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
     let mut kernels = names.filter(|name| ["linux-image-", "linux-binary-"].iter().any(|kind| name.starts_with(kind)));
     Ok(kernels.next().map(str::to_owned))
 }
 
 /// Fetches a package and adds its files to `folder`/unpacked.
-fn unpack(package: &str, folder: &Path) -> Result<()> {
-    run::output(Command::new("apt-get").args(["download", package]).current_dir(folder))?;
+fn unpack(package: &str, apt: &Apt, folder: &Path) -> Result<()> {
+    run::output(apt.command("apt-get").args(["download", package]).current_dir(folder))?;
     let files = std::fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path()));
     let file = files.into_iter().find(|path| path.extension().is_some_and(|extension| extension == "deb"));
     let file = file.context("apt-get download left no package")?;

@@ -51,6 +51,9 @@ pub trait Machine {
     /// The guest's clock, in nanoseconds, when this many instructions have begun.
     fn time(&self, executed: u64) -> u64;
     fn word(&self, address: u64) -> Option<u64>;
+    /// Whether an interrupt or exception has led to the block at `start`, which is about to run; `None` if QEMU does not
+    /// tell.
+    fn was_entered(&self, start: u64) -> Option<bool>;
 }
 
 /// A block that has run, and how many of its instructions have begun.
@@ -61,6 +64,22 @@ pub struct Past {
 }
 
 impl Past {
+    /// Whether this block comes next by the block's own end, in the kernel, without a call or a return before or after
+    /// it, and not at the beginning of a function.
+    #[inline]
+    pub fn goes_on_in(&self, next: &Block) -> bool {
+        let block = self.block;
+        let is_next = match block.ending {
+            Ending::Falls => next.start == block.end,
+            Ending::Branch => next.start == block.end || next.start == block.target,
+            Ending::Jump => next.start == block.target,
+            _ => false,
+        };
+        let leaves = || matches!(next.ending, Ending::Return | Ending::InterruptReturn | Ending::ToUser);
+        let is_kernel = || block.place == Place::Kernel && next.place == Place::Kernel;
+        is_next && !self.is_partial() && !next.is_entry && !leaves() && is_kernel()
+    }
+
     /// Whether it was left before its last instruction had begun.
     pub fn is_partial(&self) -> bool {
         (self.executed as usize) < self.block.lengths.len()

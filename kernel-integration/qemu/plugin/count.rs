@@ -24,6 +24,7 @@ use super::send;
 use super::shadow::Shadow;
 use super::stops::Stops;
 use super::tasks::Tasks;
+use super::totals::Totals;
 use super::translate::Blocks;
 use super::window::{Watched, visit};
 use std::ffi::{c_uint, c_void};
@@ -33,25 +34,6 @@ use std::sync::{Mutex, PoisonError};
 /// When a vCPU is reset (INIT), QEMU counts the rest of its slice as executed. The two counts are compared at each
 /// translation, where both can be read. What one faulting instruction changes is smaller than this.
 const MIN_JUMP: u64 = 1000;
-
-/// What is sent at the end, a word each.
-#[derive(Debug, Default)]
-pub struct Totals {
-    /// Instructions that have begun, counted one by one.
-    pub executed: u64,
-    /// QEMU's own count; [`u64::MAX`] if it does not count.
-    pub clock: u64,
-    /// How often, and by how much, QEMU's count has jumped: see [`MIN_JUMP`].
-    pub jumps: u64,
-    pub jumped: u64,
-    pub interrupts: u64,
-    pub faults: u64,
-    pub switches: u64,
-    pub unexplained: u64,
-    pub too_deep: u64,
-    /// How often the fast way to the stack pointer gave another value than QEMU's own.
-    pub wrong_stack_pointers: u64,
-}
 
 struct Counting {
     out: Output,
@@ -228,7 +210,7 @@ fn on_exit() {
     // SAFETY: no vCPU runs any more, or this is its thread.
     let counting = unsafe { &mut *STATE.load(Relaxed) };
     let executed = executed();
-    let clock = if counting.has_clock { clock::counted() } else { u64::MAX };
+    let clock = counting.has_clock.then(clock::counted);
     if counting.has_clock {
         counting.watch_clock();
     }
@@ -258,17 +240,15 @@ fn on_exit() {
         }
         let counts = shadow.counts;
         (totals.interrupts, totals.faults) = (counts.interrupts, counts.faults);
+        (totals.told, totals.misguessed) = (counts.told, counts.misguessed);
         (totals.switches, totals.unexplained) = (counts.switches, counts.unexplained);
         totals.too_deep = shadow.tree.too_deep;
     }
-    let Totals { executed, clock, jumps, jumped, interrupts, faults, switches, unexplained, .. } = totals;
-    let first = [executed, clock, jumps, jumped, interrupts, faults, switches, unexplained];
-    let words = [&first[..], &[totals.too_deep, totals.wrong_stack_pointers]].concat();
     // After a reboot, code at another address would have been translated, and looked at.
     if let Some(finder) = counting.seen.not_placed().filter(|finder| finder.earlier.is_none()) {
         counting.out.send(message::PLACE, 0, &finder.outcome.words());
     }
-    counting.out.send(message::TOTALS, 0, &words);
+    counting.out.send(message::TOTALS, 0, &totals.words());
     counting.out.end();
 }
 
@@ -311,6 +291,7 @@ pub fn install(id: Id, processor: Processor, arguments: &Arguments, out: Output)
         stops: arguments.number("stops").map(|_| Stops::new()).transpose()?,
     };
     STATE.store(Box::leak(Box::new(state)), Relaxed);
+    qemu::watch_entries(id);
     Callbacks { vcpus: None, translate: on_translation, exit: on_exit }.register(id);
     Ok(())
 }

@@ -5,7 +5,7 @@
 
 use super::block::Machine;
 use super::clock::time;
-use super::qemu::{Readings, Vcpu};
+use super::qemu::{self, Readings, Vcpu};
 
 const RSP: usize = 4;
 
@@ -42,5 +42,9 @@ impl Machine for Guest<'_> {
     fn word(&self, address: u64) -> Option<u64> {
         let mut bytes = [0; 8];
         self.vcpu()?.read(address, &mut bytes).then(|| u64::from_le_bytes(bytes))
+    }
+
+    fn was_entered(&self, start: u64) -> Option<bool> {
+        qemu::was_entered(self.cpu, start)
     }
 }

@@ -40,6 +40,7 @@ mod stops;
 mod surprise;
 mod symbol;
 mod tasks;
+mod totals;
 mod translate;
 mod walk;
 mod window;

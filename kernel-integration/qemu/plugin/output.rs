@@ -16,12 +16,13 @@ pub mod message {
     pub const COALESCED: u64 = 3;
     /// A tick that was not taken when QEMU ended.
     pub const PENDING: u64 = 4;
-    /// Instructions that were executed equally often: how often, address of the first one, 1 for user code, their
-    /// number, their lengths in bytes (16 to a word, the first one lowest).
+    /// Instructions that were executed equally often: how often, address of the first one, 1 for user code or 2
+    /// for other code in no function that was known when it was translated, their number, their lengths in bytes (16 to
+    /// a word, the first one lowest).
     pub const RUN: u64 = 5;
     /// A calling context: number of its caller's, function, instructions, calls. Numbered from 0 as they come.
     pub const CONTEXT: u64 = 6;
-    /// Totals: see [`Totals`](super::super::count::Totals).
+    /// Totals: see [`Totals`](super::super::totals::Totals).
     pub const TOTALS: u64 = 7;
     /// Instructions of a vCPU in a context, between two functions: number of the context, instructions, task.
     pub const PART: u64 = 8;

@@ -16,7 +16,8 @@ pub use super::interface::{
     qemu_plugin_tb_vaddr,
 };
 pub use family::{
-    Counter, READS, Readings, VERSION, Vcpu, ask, count, executed, instruction, number, prepare, present, watch_ticks,
+    Counter, READS, Readings, VERSION, Vcpu, ask, count, executed, instruction, number, prepare, present, was_entered,
+    watch_entries, watch_ticks,
 };
 
 /// Has QEMU call this function before each execution of the block. It may read the vCPU.

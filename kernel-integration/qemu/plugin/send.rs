@@ -2,6 +2,7 @@
 //!
 //! In: probes, translated blocks. Out: messages. Runs in: QEMU's process, when QEMU ends.
 
+use super::functions::UNKNOWN;
 use super::output::{Output, message};
 use super::probes::Times;
 use super::shadow::Shadow;
@@ -22,11 +23,13 @@ pub fn probes(out: &Output, shadow: &Shadow) {
 /// A block's runs of instructions with their counts.
 pub fn runs(out: &Output, known: &Translated) {
     let block = &known.of.block;
+    let is_unknown = block.function == UNKNOWN && block.pieces.is_empty();
+    let whose = if known.of.is_user { 1 } else { 2 * u64::from(is_unknown) };
     for run in &known.runs {
         let count = run.count.get();
         if count > 0 {
             let lengths = &block.lengths[run.first as usize..][..run.length as usize];
-            let mut words = vec![count, block.address(run.first), u64::from(known.of.is_user), u64::from(run.length)];
+            let mut words = vec![count, block.address(run.first), whose, u64::from(run.length)];
             let packed = |some: &[u8]| some.iter().rev().fold(0, |all, length| all << 4 | u64::from(*length));
             words.extend(lengths.chunks(16).map(packed));
             out.send(message::RUN, 0, &words);

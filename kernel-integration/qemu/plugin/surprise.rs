@@ -1,7 +1,9 @@
 //! What follows a block in another way than by its last instruction alone. Stage: capture.
 //!
 //! In: the vCPU, its last block and the present one. Out: the context of the present block: that of a handler, of
-//! interrupted code that goes on, of an outer caller, of another guest stack, or of a new one.
+//! interrupted code that goes on, of an outer caller, of another guest stack, or of a new one. QEMU 10.2 and later tell
+//! where a handler begins. For older ones it is guessed, by the words on the stack; where QEMU tells it, the guess is
+//! only compared.
 
 use super::block::{Machine, Past};
 use super::calls::{self, Owner};
@@ -10,7 +12,7 @@ use super::decode::Ending;
 use super::entries::{Entry, entry};
 use super::functions::USER;
 use super::probes;
-use super::shadow::{Frame, MAX_ARGUMENT_BYTES, Shadow, is_near_above};
+use super::shadow::{Frame, MAX_ARGUMENT_BYTES, Shadow, UNREAD, is_near_above};
 
 /// What a return or the end of an interrupt leads to.
 enum Found {
@@ -27,11 +29,13 @@ impl Shadow {
         let cpu = &self.cpus[number];
         let Some(Past { block, .. }) = cpu.last else { return };
         let (rsp, rip) = (cpu.rsp, block.start);
-        if past.executed == 0 && rip == past.block.start && rsp == rsp_before {
+        let told = machine.was_entered(rip);
+        let is_told = told == Some(true);
+        if past.executed == 0 && rip == past.block.start && [rsp, UNREAD].contains(&rsp_before) && !is_told {
             // QEMU was stopped before the block's first instruction, and begins it again.
             return;
         }
-        if past.is_partial() && past.executed > 0 {
+        if past.is_partial() && past.executed > 0 && !is_told {
             // After an access to a device QEMU goes on within the block; after a store to it, it repeats the store.
             let next = past.block.address(past.executed);
             if rip == next || rip == past.block.address(past.executed - 1) {
@@ -40,7 +44,7 @@ impl Shadow {
         }
         let ending = past.block.ending;
         let is_return = !past.is_partial() && matches!(ending, Ending::Return | Ending::InterruptReturn);
-        if is_return && self.return_to_a_frame(number, machine) {
+        if is_return && !is_told && self.return_to_a_frame(number, machine) {
             return;
         }
         let entered = entry(rsp, machine);
@@ -56,9 +60,15 @@ impl Shadow {
             cpu.node = self.tree.child(ROOT, USER);
             return self.enter(number);
         }
-        if let Some(entry) =
-            entered.filter(|entry| !entry.is_from_user && self.is_expected(number, entry, &past, machine))
-        {
+        let of_kernel = entered.filter(|entry| !entry.is_from_user);
+        let guess = of_kernel.filter(|entry| self.is_expected(number, entry, &past, machine));
+        self.counts.told += u64::from(is_told);
+        self.counts.misguessed += u64::from(told.is_some_and(|told| told != guess.is_some()));
+        let taken = match told {
+            None => guess,
+            Some(is_told) => of_kernel.filter(|_| is_told),
+        };
+        if let Some(entry) = taken {
             self.counts.faults += u64::from(entry.repeats(&past));
             let cpu = &mut self.cpus[number];
             let (node, owner) = (cpu.node, cpu.owner);

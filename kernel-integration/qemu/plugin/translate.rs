@@ -28,8 +28,7 @@ impl Translated {
     fn new(of: Described) -> Self {
         let end = of.block.lengths.len() as u32;
         let ends = of.runs.iter().copied().skip(1).chain([end]);
-        let run =
-            |(first, end): (&u32, u32)| Run { first: *first, length: end - first, count: Counter::new(end - first) };
+        let run = |(first, end): (&u32, u32)| Run { first: *first, length: end - first, count: Counter::new() };
         Self { runs: of.runs.iter().zip(ends).map(run).collect(), of }
     }
 }

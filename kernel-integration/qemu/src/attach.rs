@@ -191,7 +191,7 @@ fn sample(
         let is_due = out.held.is_due(time) || recorded + guest.vcpus() as u64 >= most;
         let (messages, is_unmoved) = guest.sample(time, is_due)?;
         out.held.hold(messages);
-        if is_due {
+        if is_due || is_unmoved == Some(true) {
             out.compared(is_unmoved, guest, time)?;
         }
         let stopped = start.elapsed() - now + RESUME;

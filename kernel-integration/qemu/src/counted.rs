@@ -8,6 +8,7 @@ use crate::calls::Calls;
 use crate::found::Found;
 use crate::functions::Functions;
 use crate::message::{Context, Message, Run, Totals};
+use crate::plugin::UNKNOWN;
 use crate::window::Window;
 use anyhow::{Result, bail, ensure};
 use std::collections::BTreeMap;
@@ -83,7 +84,10 @@ impl Counted {
     fn run(&mut self, run: &Run, functions: &Functions) {
         let mut address = run.start;
         for length in &run.lengths {
-            let (number, is_first) = functions.at(address, run.is_user);
+            let (number, is_first) = match run.is_unknown {
+                true => (UNKNOWN, false),
+                false => functions.at(address, run.is_user),
+            };
             let row = &mut self.rows[number as usize];
             row.own += run.count;
             row.calls += if is_first { run.count } else { 0 };
@@ -192,7 +196,8 @@ mod tests {
     }
 
     fn run(count: u64, start: u64, instructions: usize) -> Message {
-        Message::Run(Run { count, start, is_user: false, lengths: vec![4; instructions] })
+        let (is_user, is_unknown) = (false, false);
+        Message::Run(Run { count, start, is_user, is_unknown, lengths: vec![4; instructions] })
     }
 
     fn context(parent: u32, function: u32, instructions: u64, calls: u64) -> Message {
@@ -211,6 +216,15 @@ mod tests {
         let rows = counted(&[run(10, 0x1000, 6), run(3, 0x1010, 1), run(2, 0x1030, 2)], 67).unwrap().rows;
         let row = |own, calls| Row { own, total: 0, calls };
         assert_eq!(rows, [row(4, 0), row(0, 0), row(40, 10), row(23, 13), row(0, 0)]);
+    }
+
+    /// The plugin has not found a moved kernel yet when the first code of it is executed.
+    #[test]
+    fn code_that_was_translated_before_the_kernel_was_found_is_unknown_by_address_as_in_its_context() {
+        let early =
+            Message::Run(Run { count: 10, start: 0x1000, is_user: false, is_unknown: true, lengths: vec![4; 4] });
+        let messages = [early, context(0, u32::MAX, 0, 0), context(0, UNKNOWN, 40, 0)];
+        assert_eq!(counted(&messages, 40).unwrap().rows[UNKNOWN as usize].own, 40);
     }
 
     #[test]

@@ -2,8 +2,9 @@
 //! capture.
 //!
 //! In: a connection. Out: messages as the plugin sends them. Mostly in one round trip: with the registers of all vCPUs,
-//! their stacks are read where they were at the last sample. A stub does not say that the machine was reset: this is
-//! known if no vCPU is in long mode any more, and if the kernel's code is at another place (see [`held`]).
+//! their stacks are read where they were at the last sample, and some of the kernel's code. A stub does not say that the
+//! machine was reset: this is known if no vCPU is in long mode any more, and if the kernel's code is at another place
+//! (see [`held`]).
 
 mod compared;
 pub mod held;
@@ -19,7 +20,7 @@ use compared::Compared;
 use memory::{Code, Memory};
 
 /// Replies for each vCPU.
-const REPLIES: usize = 4;
+const REPLIES: usize = 5;
 /// GDB's order of x86_64 registers: RBP, RSP, RIP, of 8 bytes; RFLAGS, CS, of 4; and what only QEMU has: EFER.
 const RBP: usize = 6 * 8;
 const RSP: usize = 7 * 8;
@@ -101,8 +102,9 @@ impl Guest {
         &mut self.gdb
     }
 
-    /// Stops the machine, takes a sample of each vCPU, and lets it run. If this is asked for, looks whether the kernel
-    /// is where it was found; `None` if this cannot be known now, because no vCPU executes kernel code.
+    /// Stops the machine, takes a sample of each vCPU, and lets it run. Looks whether the kernel is where it was found;
+    /// `None` if this cannot be known now. If it is asked for, the code is looked for where it differs from what it was;
+    /// even then it is not known if no vCPU executes kernel code.
     ///
     /// # Errors
     /// If the connection ends.
@@ -110,13 +112,19 @@ impl Guest {
         let bytes = self.gdb.max_bytes;
         let first = self.vcpus.iter().flat_map(|Vcpu { thread, stack, .. }| {
             let stack = read_request(*stack, if *stack == 0 { 0 } else { bytes });
-            [format!("Hg{thread}"), "g".to_owned(), format!("qThreadExtraInfo,{thread}"), stack]
+            [
+                format!("Hg{thread}"),
+                "g".to_owned(),
+                format!("qThreadExtraInfo,{thread}"),
+                stack,
+                self.compared.request(),
+            ]
         });
         let replies = self.gdb.stop_and_ask(&first.collect::<Vec<_>>())?;
         let replies: Vec<&[String]> = replies.chunks(REPLIES).collect();
         let all = replies.iter().map(|reply| registers(&reply[1], self.has_efer)).collect::<Result<Vec<_>>>()?;
         let mut messages = Vec::with_capacity(self.vcpus.len());
-        let mut is_unmoved = None;
+        let mut is_unmoved = replies.iter().any(|reply| self.compared.is_same(&reply[4])).then_some(true);
         if self.was_reset(&all) {
             messages.push(Message::Reset);
             self.restart();

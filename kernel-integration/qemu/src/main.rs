@@ -47,6 +47,11 @@ mod plugin;
 #[path = "../plugin/histogram.rs"]
 mod histogram;
 
+/// What the plugin sends at the end.
+#[allow(dead_code)]
+#[path = "../plugin/totals.rs"]
+mod totals;
+
 /// The plugin's walk of a stack.
 #[allow(dead_code, missing_docs)]
 #[path = "../plugin/walk/mod.rs"]
@@ -71,7 +76,7 @@ enum Command {
     #[command(after_help = "Example:
   kprof-qemu record --kernel kernel.elf -- qemu-system-x86_64 -kernel kernel.elf -smp 4 -nographic
 
-A QEMU without plugins, or of version 9.0 or 9.1, is sampled by its gdb stub, as attach does.
+A QEMU without plugins, of version 9.0 or 9.1, or with KVM is sampled by its gdb stub, as attach does.
 
 The exit code is QEMU's (1 if a signal has ended it); 2 if QEMU could not be run, if it was killed before all samples
 were written, or if the page of --kernel was not drawn.")]

@@ -6,6 +6,7 @@
 use crate::calls::{Call, Held};
 use crate::finder::{Outcome, State};
 use crate::found::{Hit, Probed};
+pub use crate::totals::Totals;
 use crate::window::{Halted, Part, Visit};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::io::{ErrorKind, Read};
@@ -80,6 +81,8 @@ pub struct Run {
     pub start: u64,
     /// Whether they are of user code.
     pub is_user: bool,
+    /// Whether they are in no function, as far as it was known when they were translated.
+    pub is_unknown: bool,
     /// The length of each in bytes.
     pub lengths: Vec<u8>,
 }
@@ -95,31 +98,6 @@ pub struct Context {
     pub instructions: u64,
     /// How often it was entered.
     pub calls: u64,
-}
-
-/// Totals of a counted run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Instructions that have begun, counted one by one.
-    pub executed: u64,
-    /// QEMU's own count, if it counts.
-    pub clock: Option<u64>,
-    /// How often QEMU's count has jumped when a vCPU was reset.
-    pub jumps: u64,
-    /// By how much in all.
-    pub jumped: u64,
-    /// Entries by an interrupt or exception.
-    pub interrupts: u64,
-    /// Those of them that repeat the interrupted instruction.
-    pub faults: u64,
-    /// Changes from one stack to another.
-    pub switches: u64,
-    /// Blocks whose predecessor does not explain them.
-    pub unexplained: u64,
-    /// Calls at the greatest depth.
-    pub too_deep: u64,
-    /// Wrong readings of the stack pointer.
-    pub wrong_stack_pointers: u64,
 }
 
 /// A sample.
@@ -175,35 +153,18 @@ pub fn read(from: &mut impl Read) -> Result<Option<Message>> {
         (2, [_]) => Message::Idle { cpu },
         (3, []) => Message::Coalesced { cpu },
         (4, []) => Message::Pending { cpu },
-        (5, [count, start, is_user, instructions, lengths @ ..]) => {
+        (5, [count, start, whose, instructions, lengths @ ..]) => {
             let nibble = |number: usize| lengths.get(number / 16).map(|word| (word >> (number % 16 * 4)) as u8 & 15);
             let lengths: Option<Vec<u8>> = (0..usize::try_from(*instructions)?).map(nibble).collect();
             let Some(lengths) = lengths else { bail!("the plugin sent fewer lengths than instructions") };
-            Message::Run(Run { count: *count, start: *start, is_user: *is_user != 0, lengths })
+            let (count, start, is_user, is_unknown) = (*count, *start, *whose == 1, *whose == 2);
+            Message::Run(Run { count, start, is_user, is_unknown, lengths })
         }
         (6, &[parent, function, instructions, calls]) => {
             let (parent, function) = (u32::try_from(parent)?, u32::try_from(function)?);
             Message::Context(Context { parent, function, instructions, calls })
         }
-        (
-            7,
-            &[
-                executed,
-                clock,
-                jumps,
-                jumped,
-                interrupts,
-                faults,
-                switches,
-                unexplained,
-                too_deep,
-                wrong_stack_pointers,
-            ],
-        ) => {
-            let clock = (clock != u64::MAX).then_some(clock);
-            let first = Totals { executed, clock, jumps, jumped, interrupts, faults, ..Totals::default() };
-            Message::Totals(Totals { switches, unexplained, too_deep, wrong_stack_pointers, ..first })
-        }
+        (7, words) => Message::Totals(Totals::read(words).context("the plugin sent other totals")?),
         (8, &[context, instructions, task]) => Message::Part(Part { cpu, context, instructions, task }),
         (9, &[rip, cs, context, inside]) => Message::Visit(Visit { cpu, rip, cs, context, is_inside: inside != 0 }),
         (10, &[number, own, interrupts, returned]) => {

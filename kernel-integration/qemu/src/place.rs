@@ -62,6 +62,7 @@ pub struct Place {
     /// The range of its code.
     text: (u64, u64),
     id: Option<String>,
+    /// By which kprof-fold knows the file again if it has no build id.
     anchors: Vec<(String, u64)>,
     /// What was found in each boot, the present one last.
     boots: Vec<Outcome>,
@@ -85,6 +86,8 @@ impl Place {
         let mut anchors = Vec::new();
         if entries.is_empty() {
             entries = entry(STARTS, 0, &starts.iter().flat_map(|start| start.to_le_bytes()).collect::<Vec<_>>());
+        }
+        if symbols.elf.as_ref().is_none_or(|elf| elf.build_id.is_none()) {
             anchors = anchors_of(&symbols, &starts);
         }
         let text = File::read(&entries).range();
@@ -151,7 +154,7 @@ impl Place {
             std::cmp::Ordering::Greater => format!("{slide:#x} higher than {file} says"),
             std::cmp::Ordering::Less => format!("{:#x} lower than {file} says", slide.wrapping_neg()),
         };
-        let what = if self.anchors.is_empty() {
+        let what = if self.base.is_some() {
             format!("{same} of {compared} bytes of its code are the same in the guest's memory")
         } else {
             format!(
@@ -267,7 +270,7 @@ fn code(data: &[u8]) -> Result<Vec<u8>> {
     Ok(entries)
 }
 
-/// Two symbols far from each other, by which kprof-fold places a list of symbols: of names that are there once.
+/// Two symbols far from each other, of names that are there once.
 fn anchors_of(symbols: &Symbols, starts: &[u64]) -> Vec<(String, u64)> {
     let table = &symbols.table;
     let named = |start: &u64| {

@@ -11,6 +11,7 @@ mod tests;
 
 pub use about::{About, Code};
 pub use counts::Counts;
+use counts::KINDS;
 
 use crate::message::{Message, Sample};
 use crate::walk::half::UPPER;
@@ -162,6 +163,8 @@ impl<W: Write> Profile<W> {
         }
         state.counts.unknown += u64::from(!is_user && sample.rip < UPPER);
         let words = words(sample);
+        let kind = KINDS.iter().position(|kind| *kind == kind_of(is_user, &words));
+        kind.into_iter().for_each(|kind| state.counts.kinds[kind] += 1);
         // Writing to a string cannot fail.
         let _ = write!(state.lines, "{TASK} {:x} {:x}", sample.cpu, sample.time);
         for word in &words {
@@ -242,6 +245,18 @@ impl<W: Write> Profile<W> {
             self.earlier.entry(cpu).or_default().add(&counts);
         }
         Ok(())
+    }
+}
+
+/// The kind of a sample: what kprof-fold takes it for, too.
+fn kind_of(is_user: bool, words: &[u64]) -> Counter {
+    let mut markers = words.iter().filter_map(|word| Marker::decode(*word));
+    let is_off = |word: &u64| *word == Marker::Facts(Facts(Facts::INTERRUPTS_OFF)).encode();
+    match () {
+        () if is_user => Counter::RecordedUser,
+        () if markers.any(|it| matches!(it, Marker::Interrupt(_) | Marker::Exception(_))) => Counter::Interrupt,
+        () if words.get(1).is_some_and(is_off) => Counter::IrqOff,
+        () => Counter::IrqOn,
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! In: a QEMU command line. Out: the profile, and QEMU's exit code. Ctrl-C ends QEMU, and what was sampled until then
 //! is in the file. Of a QEMU that is killed, the file has no account, because some samples may be missing. A QEMU that
-//! takes no such plugin is sampled by its gdb stub.
+//! takes no such plugin, or runs with KVM, is sampled by its gdb stub.
 
 use crate::arguments::Record;
 use crate::profile::About;

@@ -36,7 +36,7 @@ const COUNTS_EACH_VCPU: (u32, u32) = (9, 2);
 /// The processors whose guests are sampled, by QEMU's names; only those of the first one are counted by context.
 const PROCESSORS: [&str; 3] = ["x86_64", "aarch64", "riscv64"];
 
-/// This QEMU takes no such plugin.
+/// This QEMU takes no such plugin, or the plugin would see nothing.
 #[derive(Debug)]
 pub struct NoPlugin(String);
 
@@ -81,6 +81,13 @@ impl<'a> Run<'a> {
         let (program, words) = line.split_first().context("the QEMU command line is missing")?;
         let arch = arch(program)?;
         let plugin = plugin(program, version(program)?)?;
+        if asks_for_kvm(words) {
+            let why = format!(
+                "{program} runs with KVM, which translates no code, so that the plugin sees nothing: counting, probes and \
+                 --every need -accel tcg"
+            );
+            return Err(NoPlugin(why).into());
+        }
         Ok(Self { program, words, folder: tempfile::tempdir().context("a temporary folder")?, arch, plugin })
     }
 
@@ -172,6 +179,18 @@ pub fn arch(program: &str) -> Result<&'static str> {
     found.with_context(|| format!("{program}: only guests of qemu-system-{} are sampled yet", PROCESSORS.join(", -")))
 }
 
+/// Whether KVM is the first accelerator that a command line asks for. Without one QEMU takes TCG.
+fn asks_for_kvm(words: &[String]) -> bool {
+    let values = words.iter().skip(1).map(String::as_str).chain([""]);
+    let accelerators = words.iter().zip(values).find_map(|(word, value)| match word.trim_start_matches('-') {
+        "enable-kvm" => Some("kvm"),
+        "accel" => Some(value.strip_prefix("accel=").unwrap_or(value)),
+        "M" | "machine" => value.split(',').find_map(|part| part.strip_prefix("accel=")),
+        _ => None,
+    });
+    accelerators.and_then(|list| list.split([',', ':']).next()) == Some("kvm")
+}
+
 /// The version of this QEMU: major and minor.
 fn version(program: &str) -> Result<(u32, u32)> {
     let said = Command::new(program).arg("--version").output().with_context(|| format!("{program}: cannot run"))?;
@@ -214,5 +233,23 @@ fn accept(listener: &UnixListener, machine: &Machine) -> Result<Option<UnixStrea
             return Ok(None);
         }
         std::thread::sleep(POLL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kvm_is_known_by_the_first_accelerator_of_the_command_line() {
+        let asks = |line: &str| asks_for_kvm(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        for line in ["-enable-kvm", "-accel kvm", "-M q35,accel=kvm:tcg", "-smp 2 --accel kvm,x=on -accel tcg"] {
+            assert!(asks(line), "{line}");
+        }
+        for line in
+            ["", "-accel tcg,thread=single", "-machine q35", "-M accel=tcg -kernel kvm", "-accel tcg -accel kvm"]
+        {
+            assert!(!asks(line), "{line}");
+        }
     }
 }

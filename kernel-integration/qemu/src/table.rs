@@ -101,6 +101,12 @@ pub fn checks(counted: &Counted, totals: &Totals) -> Vec<String> {
             counted.contexts.len() - 1,
             totals.too_deep
         ));
+        if totals.told > 0 {
+            lines.push(format!(
+                "QEMU has told {} of the interrupts and exceptions; what is guessed with older versions differs in {}",
+                totals.told, totals.misguessed
+            ));
+        }
     }
     lines
 }

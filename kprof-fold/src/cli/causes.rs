@@ -35,6 +35,11 @@ struct Truncated {
     example: u64,
 }
 
+/// Whether the samples were taken from outside: then the kernel has no port, of which a part could be the cause.
+pub fn is_outside(boot: &Boot) -> bool {
+    boot.trigger() == Some("outside")
+}
+
 /// Adds the causes that stacks show.
 pub fn stacks(opened: &Opened, tally: &Tally, found: &mut Vec<String>) {
     let mut seen = Truncated::default();
@@ -46,7 +51,7 @@ pub fn stacks(opened: &Opened, tally: &Tally, found: &mut Vec<String>) {
             seen.add(&words, count.samples, text);
         }
     }
-    seen.say(found);
+    if opened.profile.boots.iter().all(is_outside) { seen.say_outside(found) } else { seen.say(found) }
 }
 
 /// Why no tick arrives, by processor and trigger, and what the trigger that is left does not see.
@@ -93,9 +98,21 @@ impl Truncated {
         self.by_reason[reason as usize - 1]
     }
 
+    /// The same from outside, where firmware and boot loaders run outside of the kernel's text.
+    fn say_outside(&self, found: &mut Vec<String>) {
+        let (all, truncated) = (self.all - self.outside, self.by_reason.iter().sum());
+        if is_much(truncated, TRUNCATED_PERCENT, all) {
+            found.push(format!(
+                "{truncated} of {all} stacks end early: from outside, callers are found by frame pointers, by unwind \
+                 tables, and by code that can be followed. Build with -C force-frame-pointers=yes, core and alloc too, \
+                 or give --kernel an ELF file with .debug_frame or .eh_frame"
+            ));
+        }
+    }
+
     fn say(&self, found: &mut Vec<String>) {
         let all = self.all;
-        let is_much = |part: u64, percent: u64| part >= MIN && part * 100 > all * percent;
+        let is_much = |part: u64, percent: u64| is_much(part, percent, all);
         if is_much(self.at_once, TRUNCATED_PERCENT) {
             found.push(format!(
                 "{} of {all} stacks have one frame: stack_range does not know the stack in use (a boot \
@@ -141,6 +158,11 @@ impl Truncated {
     }
 }
 
+/// Whether a part of all stacks is large enough to be a finding.
+fn is_much(part: u64, percent: u64, all: u64) -> bool {
+    part >= MIN && part * 100 > all * percent
+}
+
 /// An anchor that is not in the kernel's own text range.
 pub fn anchor_outside_text(boot: &Boot) -> Option<String> {
     let (from, to) = boot.text()?;
@@ -156,6 +178,11 @@ pub fn anchor_outside_text(boot: &Boot) -> Option<String> {
 
 /// Names the cause of a rate that is not reached.
 pub fn slow(boot: &Boot) -> String {
+    if is_outside(boot) {
+        return "the host was busy, or the machine was stopped for too long for each sample (attach): ask for fewer \
+                ticks a second"
+            .to_owned();
+    }
     if boot.trigger() == Some("timer") {
         return "the timer has to come several times as often, or to be set to when the next tick is due".to_owned();
     }

@@ -75,7 +75,7 @@ fn csv(found: &[String]) -> std::io::Result<String> {
 fn findings(opened: &Opened, tally: &Tally) -> Vec<String> {
     let mut found = Vec::new();
     for boot in &opened.profile.boots {
-        if let Some(why) = causes::anchor_outside_text(boot) {
+        if let Some(why) = causes::anchor_outside_text(boot).filter(|_| !causes::is_outside(boot)) {
             found.push(why);
         } else if let Err(why) = placing::fits(&opened.profile, boot, &opened.symbols) {
             found.push(format!("wrong kernel image: {why}. Give the image that ran"));
@@ -102,7 +102,10 @@ fn findings(opened: &Opened, tally: &Tally) -> Vec<String> {
             found.extend(cpu.faults.iter().map(|fault| format!("the account does not balance: {fault}")));
         }
     }
-    frame_pointers(&opened.symbols, &mut found);
+    // Of samples from outside the stacks themselves show it: the kernel may have unwind tables.
+    if !opened.profile.boots.iter().all(causes::is_outside) {
+        frame_pointers(&opened.symbols, &mut found);
+    }
     unknown(opened, tally, &mut found);
     losses(opened, &mut found);
     if opened.problems.skipped() > 0 {
@@ -137,9 +140,10 @@ fn cpus(boot: &Boot, found: &mut Vec<String>) {
         && boot.anchors.is_empty()
         && boot.fact(Fact::BuildId).is_none_or(|id| id == "-")
     {
-        found.push(
-            "the header has neither anchors nor a build id: symbols of another build would go unnoticed".to_owned(),
-        );
+        let what_to_do = if causes::is_outside(boot) { ". Record with --kernel" } else { "" };
+        found.push(format!(
+            "the header has neither anchors nor a build id: symbols of another build would go unnoticed{what_to_do}"
+        ));
     }
 }
 
@@ -191,7 +195,11 @@ fn unknown(opened: &Opened, tally: &Tally, found: &mut Vec<String>) {
     } else if all == 0 {
         found.push("no kernel sample at all: did the recording run, and was there work in the kernel?".to_owned());
     } else if unknown * 5 > all {
-        found.push(format!("{unknown} of {all} samples are in no known function: wrong image, or wrong load address?"));
+        let why = match opened.profile.boots.iter().all(causes::is_outside) {
+            true => "firmware and a boot loader, or the kernel of another file?",
+            false => "wrong image, or wrong load address?",
+        };
+        found.push(format!("{unknown} of {all} samples are in no known function: {why}"));
     }
 }
 

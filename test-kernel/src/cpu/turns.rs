@@ -115,9 +115,7 @@ pub fn wait_for_interrupt() {
     }
 }
 
-/// Waits while no other CPU has work: its instructions are the time that passes. `cargo xtask truth --outside` takes
-/// them for time in which the machine is idle.
-#[inline(never)]
+/// Waits while no other CPU has work: its instructions are the time that passes.
 fn pass_time(halted: &AtomicBool) {
     while !is_any_working() {
         // With a turn for each look, the host would need very long.

@@ -41,6 +41,9 @@ pub struct Arguments {
     /// Milliseconds that the machine runs between two stops, on average
     #[arg(long, default_value_t = 10)]
     pub rest: u64,
+    /// How much higher the kernel runs than its file says (KASLR, PIE), as `kprof-qemu record` prints it
+    #[arg(long, value_name = "0xBYTES", default_value = "0", value_parser = slide)]
+    pub slide: u64,
     /// How stacks are found: auto, frames, tables
     #[arg(long, default_value = "auto")]
     pub unwind: String,
@@ -69,11 +72,18 @@ type Stops = BTreeMap<u32, Vec<(u64, Vec<Frame>)>>;
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let tool = build::tool("kprof-qemu")?;
     let fold = build::tool("kprof-fold")?;
-    let check = Check { tool, fold, gdb: find(Install(true))?, folder: arguments.output.clone() };
+    let check =
+        Check { tool, fold, gdb: find(Install(true))?, folder: arguments.output.clone(), slide: arguments.slide };
     check.prepare(&arguments.kernel, &build::symbols_of(&arguments.kernel)?)?;
     check.machine(&arguments.qemu, arguments.samples, arguments.rest, &arguments.unwind)?;
     ensure!(check.judge()? > 0, "there are no samples of kernel code");
     Ok(ExitCode::SUCCESS)
+}
+
+/// A number of bytes: hex with `0x`, or decimal.
+fn slide(text: &str) -> Result<u64, String> {
+    let number = text.strip_prefix("0x").map_or_else(|| text.parse(), |hex| u64::from_str_radix(hex, 16));
+    number.map_err(|error| format!("{error}: 0x1800000 would be one"))
 }
 
 /// Finds gdb, or installs it.
@@ -98,6 +108,8 @@ pub struct Check {
     pub fold: PathBuf,
     pub gdb: PathBuf,
     pub folder: PathBuf,
+    /// How much higher the kernel runs than its file says.
+    pub slide: u64,
 }
 
 impl Check {
@@ -112,7 +124,12 @@ impl Check {
     pub fn prepare(&self, kernel: &Path, symbols: &str) -> Result<()> {
         fs::create_dir_all(&self.folder)?;
         fs::copy(kernel, self.file("kernel")).with_context(|| kernel.display().to_string())?;
-        Ok(fs::write(self.file("syms.txt"), symbols)?)
+        let moved = |line: &str| {
+            let (address, rest) = line.split_once(' ')?;
+            let address = u64::from_str_radix(address, 16).ok()?.wrapping_add(self.slide);
+            Some(format!("{address:x} {rest}\n"))
+        };
+        Ok(fs::write(self.file("syms.txt"), symbols.lines().filter_map(moved).collect::<String>())?)
     }
 
     /// The words by which `kprof-qemu` counts, before those of QEMU.
@@ -149,7 +166,8 @@ impl Check {
         let mut gdb = run::bound(&self.gdb);
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/gdb/stacks.py");
         let given = format!("python PORT, OUT = {gdb_port}, {:?}", self.file("gdb.txt").display().to_string());
-        gdb.args(["-nx", "-batch", "-readnow", "-ex", &given, "-x"]).arg(script).arg(self.file("kernel"));
+        let symbols = format!("symbol-file -readnow -o {:#x} {}", self.slide, self.file("kernel").display());
+        gdb.args(["-nx", "-batch", "-ex", &symbols, "-ex", &given, "-x"]).arg(script);
         let log = fs::File::create(self.file("gdb.log"))?;
         gdb.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let _gdb = Guard(gdb.spawn().context("gdb cannot be started")?);

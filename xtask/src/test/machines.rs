@@ -2,25 +2,24 @@
 //!
 //! In: Debian's archive, of which this system's package lists name a mirror. Out: the counts of both README commands with
 //! the newest stable Rust, in Debian 13 as a user who is not root, and in sid as root (`debian`); and those of the
-//! groups that boot machines, with the QEMU of Debian 13 and of sid, which run here beside this system's own
-//! (`archive`). A run of the long groups takes one member, by the commit, but not sid itself: it changes every day, and
-//! on some days cannot be installed. `--only machines` takes all, and `--filter` one by its name. What this system
-//! cannot do is skipped with the reason.
+//! groups that boot machines, with the QEMU of Debian 13 and of sid, which run here beside this system's own. A run of
+//! the long groups takes one member, by the commit, but not sid itself: it changes every day, and on some days cannot be
+//! installed. `--only machines` takes all, and `--filter` one by its name. What this system cannot do is skipped with
+//! the reason. A group beside it makes a table of `kprof-qemu`: see [`table`].
 
-mod archive;
 mod debian;
+pub mod table;
 
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use self::archive::Archive;
 use self::debian::{System, User};
 use super::outcome::{Context, Outcome};
+use crate::archive::Archive;
 use crate::qemu::Version;
 use crate::run::{self, Finished};
-use crate::tools::missing;
 
 /// A machine that this one is not.
 #[derive(Clone, Copy, Debug)]
@@ -44,8 +43,6 @@ const IN_TURN: usize = 3;
 const GROUPS_OF_QEMU: [&str; 4] = ["scenarios", "integration", "path", "outside"];
 /// The time limit of a member's tests.
 const LIMIT: Duration = Duration::from_secs(2700);
-/// The time limit of fetching something.
-const LIMIT_OF_FETCHING: Duration = Duration::from_secs(900);
 
 /// Runs the group.
 pub fn run(context: &mut Context) -> Result<Outcome> {
@@ -102,14 +99,10 @@ fn must_succeed(command: &mut Command) -> Result<String> {
     run::must_succeed(command, LIMIT)
 }
 
-/// Runs a command that fetches something: what this machine cannot have is missing, and no fault.
-fn fetch(command: &mut Command) -> Result<String> {
-    run::must_succeed(command, LIMIT_OF_FETCHING).map_err(|why| missing(format!("{why:#}")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::archive::fetch;
 
     fn added(text: &str) -> (Result<()>, Outcome) {
         let mut outcome = Outcome::default();

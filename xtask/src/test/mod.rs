@@ -73,6 +73,9 @@ pub struct Arguments {
     /// Of what is done in turn, only what is this commit's turn
     #[arg(long, hide = true)]
     in_turn: bool,
+    /// Prints the names of the checks that have passed
+    #[arg(long, hide = true)]
+    names: bool,
     /// Installs nothing: says what is missing instead
     #[arg(long)]
     no_install: bool,
@@ -95,7 +98,7 @@ type Group = (&'static str, Runs, fn(&mut Context) -> Result<Outcome>);
 
 /// The groups, in the order in which they begin. The quick groups that find most faults come first, then those that
 /// take longest, so that two groups that run at the same time end at about the same time.
-const GROUPS: [Group; 31] = [
+const GROUPS: [Group; 32] = [
     ("format", Always, cargo::format),
     ("lint", Always, cargo::lint),
     ("feature off", Always, feature_off::run),
@@ -110,6 +113,7 @@ const GROUPS: [Group; 31] = [
     ("machines", Thorough, machines::run),
     ("proof", Thorough, proof::run),
     ("outside long", Thorough, outside::long),
+    ("outside table", Thorough, machines::table::run),
     ("scenarios long", Thorough, scenario::long),
     ("sweep", Thorough, path::sweep),
     ("fuzz", Thorough, fuzz::run),
@@ -162,6 +166,9 @@ pub fn run(arguments: &Arguments, verbs: fn() -> clap::Command) -> Result<ExitCo
     });
     if let Err(why) = pinned {
         outcome.skipped.push(format!("warnings are not errors: {why:#}"));
+    }
+    for name in outcome.names.iter().filter(|_| arguments.names) {
+        println!("passed {name}");
     }
     for failure in &outcome.failures {
         println!("FAILED {name}: {failure}");

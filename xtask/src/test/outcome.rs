@@ -17,6 +17,8 @@ use crate::tools::{Install, Missing};
 pub struct Outcome {
     /// Tests that passed.
     pub passed: usize,
+    /// The names of those of them that have one.
+    pub names: Vec<String>,
     /// What each failed test said.
     pub failures: Vec<String>,
     /// Why steps were left out.
@@ -27,7 +29,10 @@ impl Outcome {
     /// Counts one test.
     pub fn check(&mut self, name: &str, result: Result<()>) {
         match result {
-            Ok(()) => self.passed += 1,
+            Ok(()) => {
+                self.passed += 1;
+                self.names.push(name.to_owned());
+            }
             Err(error) => self.not_passed(&format!("{name}: {error:#}"), &error),
         }
     }
@@ -126,6 +131,21 @@ fn turn<'a, T>(all: &'a [T], commit: &str) -> Result<&'a [T]> {
     Ok(&all[at..=at])
 }
 
+/// The texts of all groups' files but this one, to see whether a check exists.
+#[cfg(test)]
+pub fn sources(but: &str) -> String {
+    let mut texts = String::new();
+    for folder in ["", "outside", "integration"] {
+        for entry in std::fs::read_dir(run::root().join("xtask/src/test").join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_file() && !path.ends_with(but) {
+                texts += &std::fs::read_to_string(path).unwrap();
+            }
+        }
+    }
+    texts
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,7 +164,7 @@ mod tests {
         outcome.check("runs", Ok(()));
         outcome.check("lacks", Err(tools::missing("no qemu")).context("the kernel").context("boots"));
         outcome.check("is wrong", Err(anyhow::anyhow!("no qemu")));
-        assert_eq!(outcome.passed, 1);
+        assert_eq!((outcome.passed, outcome.names), (1, vec!["runs".to_owned()]));
         assert_eq!(outcome.skipped, ["lacks: boots: the kernel: no qemu"]);
         assert_eq!(outcome.failures, ["is wrong: no qemu"]);
     }

@@ -13,7 +13,6 @@ use anyhow::{Context, Result, ensure};
 
 use super::machines::{self, Accel, SCRIPT};
 use super::orc;
-use crate::linux;
 use crate::parts::Parts;
 use crate::tools::Install;
 
@@ -30,14 +29,13 @@ const BEFORE: &str = "[unknown]";
 /// Runs Linux, draws it, and prints the shares.
 ///
 /// # Errors
-/// If Debian's kernel cannot be fetched or does not run to its end.
-pub fn run(parts: &Parts, folder: &Path, tool: &Path, install: Install) -> Result<()> {
+/// If the kernel does not run to its end, or cannot be unpacked.
+pub fn run(parts: &Parts, kernel: &Path, folder: &Path, tool: &Path, install: Install) -> Result<()> {
     fs::create_dir_all(folder)?;
-    let kernel = linux::kernel(install)?;
-    let symbols = machines::symbols(parts, &kernel, folder)?;
+    let symbols = machines::symbols(parts, kernel, folder)?;
     let [svg, folded, table] = ["flamegraph.svg", "linux.folded", "functions.txt"].map(|name| folder.join(name));
     let [vmlinux, samples, exact] = ["vmlinux", "samples.txt", "exact.txt"].map(|name| folder.join(name));
-    orc::extract(&kernel, &vmlinux)?;
+    orc::extract(kernel, &vmlinux, install)?;
     fs::copy(&symbols, folder.join("kernel"))?;
     let files = [tool, &symbols, &svg, &folded, &table].map(|path| path.display().to_string());
     let [tool, symbols, picture, stacks, rows] = files.each_ref().map(String::as_str);
@@ -46,7 +44,7 @@ pub fn run(parts: &Parts, folder: &Path, tool: &Path, install: Install) -> Resul
     let [tables, samples, exact] = others.each_ref().map(String::as_str);
     let sampled = ["--tables", tables, "--samples", samples, "--visits", exact, "--every", EVERY, "--"];
     let runner = words.into_iter().chain(sampled).map(str::to_owned).collect();
-    machines::boot(parts, &kernel, folder, (SCRIPT, Accel::Icount), LINUX, runner)?;
+    machines::boot(parts, kernel, folder, (SCRIPT, Accel::Icount), LINUX, runner)?;
     let by_root = by_root(&fs::read_to_string(&folded)?)?;
     let all: u64 = by_root.values().sum();
     let rooted: u64 = by_root.iter().filter(|(root, _)| is_root(root)).map(|(_, count)| count).sum();

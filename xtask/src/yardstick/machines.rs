@@ -9,11 +9,9 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::build::Kernel;
 use crate::initrd::Initrd;
-use crate::linux;
 use crate::parts::Parts;
 pub use crate::qemu::Accel;
 use crate::qemu::{self, Machine, Verdict};
-use crate::tools::Install;
 
 /// What both kernels run.
 pub const SCRIPT: &str = include_str!("script.sh");
@@ -64,12 +62,11 @@ pub fn ours_with(parts: &Parts, kernel: &Kernel, folder: &Path, tool: &Path, mor
 /// Linux's calls.
 ///
 /// # Errors
-/// If Debian's kernel cannot be fetched; the same.
-pub fn theirs(parts: &Parts, folder: &Path, tool: &Path, install: Install) -> Result<Calls> {
+/// The same.
+pub fn theirs(parts: &Parts, kernel: &Path, folder: &Path, tool: &Path) -> Result<Calls> {
     fs::create_dir_all(folder)?;
-    let kernel = linux::kernel(install)?;
-    let symbols = symbols(parts, &kernel, folder)?;
-    count(parts, (&kernel, &symbols), folder, tool, LINUX)
+    let symbols = symbols(parts, kernel, folder)?;
+    count(parts, (kernel, &symbols), folder, tool, LINUX)
 }
 
 /// The symbols of Linux, as it prints them. Debian's kernel comes without: its System.map names another package.

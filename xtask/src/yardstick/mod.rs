@@ -21,6 +21,7 @@ pub use machines::{Calls, Row, boot, ours};
 pub use planted::check as check_planted;
 
 use crate::build;
+use crate::linux;
 use crate::parts::Parts;
 use crate::run;
 use crate::toolchain::Choice;
@@ -31,7 +32,8 @@ use crate::tools::Install;
 #[command(after_help = "Examples:
   cargo xtask yardstick --functions 3
   cargo xtask yardstick --planted --runs 20
-  cargo xtask yardstick --flamegraph")]
+  cargo xtask yardstick --flamegraph
+  cargo xtask yardstick --suite trixie")]
 pub struct Arguments {
     /// For each call, the N functions of the test kernel with the most instructions
     #[arg(long, value_name = "N", default_value_t = 2)]
@@ -46,6 +48,9 @@ pub struct Arguments {
     /// unwind tables, whose stacks are compared with the exact ones
     #[arg(long)]
     flamegraph: bool,
+    /// The Linux of this suite of Debian, as `trixie` or `sid` [default: that of this system]
+    #[arg(long, value_name = "SUITE", conflicts_with = "planted")]
+    suite: Option<String>,
     /// Installs nothing: says what is missing instead
     #[arg(long)]
     no_install: bool,
@@ -64,13 +69,14 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         planted::check(&parts, &folder, &tool, arguments.runs)?;
         return Ok(ExitCode::SUCCESS);
     }
+    let linux = || linux::kernel_of(arguments.suite.as_deref(), install);
     if arguments.flamegraph {
-        drawn::run(&parts, &folder.join("drawn"), &tool, install)?;
+        drawn::run(&parts, &linux()?, &folder.join("drawn"), &tool, install)?;
         return Ok(ExitCode::SUCCESS);
     }
     let kernel = build::kernel(parts.toolchain, "", &[])?;
     let ours = ours(&parts, &kernel, &folder.join("ours"), &tool)?;
-    let theirs = machines::theirs(&parts, &folder.join("theirs"), &tool, install)?;
+    let theirs = machines::theirs(&parts, &linux()?, &folder.join("theirs"), &tool)?;
     table::print(&theirs, &ours, arguments.functions);
     Ok(ExitCode::SUCCESS)
 }

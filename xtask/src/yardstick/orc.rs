@@ -12,19 +12,21 @@ use anyhow::{Context, Result, ensure};
 
 use crate::run;
 use crate::stacks;
+use crate::tools::{self, Install};
 
 /// Fields of the boot protocol (Documentation/arch/x86/boot): sectors of the setup code, and where the payload is.
 const SETUP_SECTORS: usize = 0x1f1;
 const PAYLOAD: usize = 0x248;
 const PAYLOAD_BYTES: usize = 0x24c;
 const SECTOR: usize = 512;
-const XZ: &[u8] = b"\xfd7zXZ\0";
+/// How the payload begins if this program has compressed it; Debian has used the second one since Linux 6.12.
+const FORMS: [(&[u8], &str, &str); 2] = [(b"\xfd7zXZ\0", "xz", "xz-utils"), (b"\x28\xb5\x2f\xfd", "zstd", "zstd")];
 
 /// Writes the ELF file that is in a bzImage.
 ///
 /// # Errors
-/// If there is none that was compressed with xz.
-pub fn extract(kernel: &Path, to: &Path) -> Result<()> {
+/// If there is none that was compressed in a known way.
+pub fn extract(kernel: &Path, to: &Path, install: Install) -> Result<()> {
     let bytes = fs::read(kernel).with_context(|| kernel.display().to_string())?;
     let word = |at: usize| {
         let bytes: [u8; 4] = bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).unwrap_or_default();
@@ -33,12 +35,15 @@ pub fn extract(kernel: &Path, to: &Path) -> Result<()> {
     let setup = bytes.get(SETUP_SECTORS).map_or(4, |sectors| usize::from(*sectors));
     let from = (setup + 1) * SECTOR + word(PAYLOAD);
     // The size of the ELF file follows after the compressed one.
-    let payload = bytes.get(from..from + word(PAYLOAD_BYTES).saturating_sub(4)).filter(|it| it.starts_with(XZ));
-    let packed = to.with_extension("xz");
-    fs::write(&packed, payload.with_context(|| format!("{} is not compressed with xz", kernel.display()))?)?;
-    let mut unpack = Command::new("xz");
-    let status = unpack.arg("-dc").arg(&packed).stdout(fs::File::create(to)?).status().context("xz cannot be run")?;
-    ensure!(status.success(), "{}: xz cannot unpack it", packed.display());
+    let payload = bytes.get(from..from + word(PAYLOAD_BYTES).saturating_sub(4)).unwrap_or_default();
+    let form = FORMS.into_iter().find(|(magic, ..)| payload.starts_with(magic));
+    let (_, name, package) = form.with_context(|| format!("{}: neither xz nor zstd", kernel.display()))?;
+    let packed = to.with_extension("packed");
+    fs::write(&packed, payload)?;
+    let mut unpack = Command::new(tools::program(name, package, install)?);
+    let unpacked = fs::File::create(to)?;
+    let status = unpack.arg("-dc").stdin(fs::File::open(&packed)?).stdout(unpacked).status().context(name)?;
+    ensure!(status.success(), "{}: {name} cannot unpack it", packed.display());
     fs::remove_file(&packed)?;
     Ok(())
 }

@@ -4,8 +4,8 @@
 //! device's. QEMU 10.0 and 11.1 have these symbols. Runs in: QEMU's process.
 //!
 //! If vCPUs share a thread, QEMU takes the number of the vCPU that has translated a block for a constant in it. So the
-//! numbers that it gives are wrong for blocks that several vCPUs execute, and inline code of the interface, which
-//! finds the vCPU's counters by this number, is wrong too: QEMU's code for it changes the constant.
+//! numbers that it gives are wrong for blocks that several vCPUs execute, and inline code must not depend on them: see
+//! [`scores`](super::scores).
 
 use crate::clock::{current, qemu_get_cpu};
 use crate::interface::CpuState;
@@ -126,7 +126,7 @@ pub fn is_memory(page: u64) -> bool {
     })
 }
 
-/// Whether the machine can have one vCPU only.
-pub fn is_alone() -> bool {
-    MAX_VCPUS.load(Relaxed) == 1
+/// Whether all vCPUs are on one thread, as an only one is.
+pub fn is_one_thread() -> bool {
+    MAX_VCPUS.load(Relaxed) == 1 || shares()
 }

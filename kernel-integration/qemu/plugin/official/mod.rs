@@ -4,12 +4,14 @@
 //! not in the interface is in [`internal`]. Runs in: QEMU's process.
 
 mod counts;
+mod entered;
 mod internal;
 mod scores;
 mod ticks;
 mod vcpu;
 
 pub use counts::{Counter, count, executed};
+pub use entered::{was_entered, watch_entries};
 pub use internal::number;
 pub use ticks::{ask, watch_ticks};
 pub use vcpu::{Readings, Vcpu, present};

@@ -1,9 +1,17 @@
-//! Words of each vCPU that QEMU's inline code changes: its scoreboards. Stage: capture.
+//! Words that QEMU's inline code uses: those of each vCPU in its scoreboards, and words of the plugin. Stage: capture.
 //!
-//! In: nothing. Out: words. Runs in: QEMU's process. QEMU makes a scoreboard bigger only when it makes a vCPU.
+//! In: nothing, or a word of the plugin. Out: words as QEMU takes them. Runs in: QEMU's process. QEMU makes a scoreboard
+//! bigger only when it makes a vCPU, and then translates all blocks anew.
+//!
+//! Inline code finds a vCPU's word by its number, times the bytes of the scoreboard for each vCPU. If vCPUs share a
+//! thread, that number is a constant in the block: of the vCPU that has translated it. QEMU multiplies this constant in
+//! place, so with more than one byte all its other uses in the block are wrong, and the guest with them. With one byte
+//! nothing is multiplied, and an offset that is smaller by the number leads to the same word from every vCPU's block.
 
+use super::internal::number;
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// A word in a scoreboard, as QEMU takes it.
 #[repr(C)]
@@ -27,6 +35,9 @@ unsafe extern "C" {
 /// Bytes of a scoreboard for each vCPU.
 const BYTES: usize = 1 << 15;
 
+/// A scoreboard of one byte for each vCPU, which nothing is written to.
+static ONE: OnceLock<Word> = OnceLock::new();
+
 /// The next word that was not given out.
 static NEXT: Mutex<Option<Word>> = Mutex::new(None);
 
@@ -41,6 +52,14 @@ impl Word {
         };
         *next = Some(Self { offset: word.offset + 8, ..word });
         word
+    }
+
+    /// A word of the plugin, for the block that is being translated on this thread, which runs all vCPUs.
+    pub fn at(place: &'static AtomicU64) -> Self {
+        // SAFETY: QEMU's function takes any size.
+        let one = *ONE.get_or_init(|| Self { scoreboard: unsafe { qemu_plugin_scoreboard_new(1) }, offset: 0 });
+        let offset = (place.as_ptr() as usize).wrapping_sub(one.place(0) as usize).wrapping_sub(number(0));
+        Self { offset, ..one }
     }
 
     /// Where this vCPU has it. It is known from the time on that the vCPU was made.
@@ -67,10 +86,5 @@ impl Word {
     pub fn sum(self) -> u64 {
         // SAFETY: the words are those of QEMU's vCPUs.
         (0..Self::vcpus()).map(|cpu| unsafe { self.place(cpu).read_volatile() }).fold(0, u64::wrapping_add)
-    }
-
-    /// Where the only vCPU has it.
-    pub fn of_the_first(self) -> Option<*mut u64> {
-        (Self::vcpus() > 0).then(|| self.place(0))
     }
 }

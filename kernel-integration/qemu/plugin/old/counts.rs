@@ -22,8 +22,7 @@ static EXECUTED: AtomicU64 = AtomicU64::new(0);
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// A counter of a run of so many instructions.
-    pub fn new(_: u32) -> Self {
+    pub fn new() -> Self {
         Self::default()
     }
 

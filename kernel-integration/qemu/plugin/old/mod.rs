@@ -13,7 +13,7 @@ pub use readings::Readings;
 pub use vcpu::{Vcpu, present};
 
 use crate::clock::qemu_get_cpu;
-use crate::interface::{Block, CpuState, Instruction, Processor, qemu_plugin_insn_size, qemu_plugin_insn_vaddr};
+use crate::interface::{Block, CpuState, Id, Instruction, Processor, qemu_plugin_insn_size, qemu_plugin_insn_vaddr};
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
@@ -65,6 +65,14 @@ extern "C" fn take(_: *mut CpuState, cpu: u64) {
     if let Some((vcpu, call)) = unsafe { Vcpu::present(cpu as usize) }.zip(TICK.get()) {
         call(&vcpu, cpu as usize);
     }
+}
+
+/// QEMU does not tell where interrupts and exceptions begin.
+pub fn watch_entries(_: Id) {}
+
+/// It is not known.
+pub fn was_entered(_: usize, _: u64) -> Option<bool> {
+    None
 }
 
 /// Blocks need nothing for [`ask`].

@@ -2,12 +2,12 @@
 //!
 //! In: the messages of each tick; whether the kernel's code is still at its place. Out: messages. A machine may reboot
 //! between two samples, and the stub does not say so: the kernel may run elsewhere then, and names would be wrong. So
-//! the samples of a second are held until its code was compared again. If it is gone, it is not known which of them are
-//! of the new boot: they are written as unknown code.
+//! samples are held until its code was compared again, which most samples do. If it is gone, it is not known which of
+//! those held are of the new boot: they are written as unknown code.
 
 use crate::message::{Message, Sample};
 
-/// How often the kernel's code is compared; and when again, if this was not possible.
+/// How long the code may differ before the kernel is looked for; and when again, if this was not possible.
 const PERIOD_NS: u64 = 1_000_000_000;
 const AGAIN_NS: u64 = PERIOD_NS / 10;
 

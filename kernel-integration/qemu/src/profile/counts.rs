@@ -5,6 +5,9 @@
 
 use kprof_format::counter::Counter;
 
+/// The kinds of what is recorded.
+pub const KINDS: [Counter; 4] = [Counter::IrqOn, Counter::IrqOff, Counter::Interrupt, Counter::RecordedUser];
+
 /// Counters of one vCPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -22,13 +25,15 @@ pub struct Counts {
     pub kernel: u64,
     /// Samples in the file.
     pub recorded: u64,
+    /// How many of them are of each of [`KINDS`].
+    pub kinds: [u64; KINDS.len()],
     /// Those of them in kernel mode, but not in the kernel's half of the address space.
     pub unknown: u64,
 }
 
 impl Counts {
     pub(super) fn add(&mut self, more: &Self) {
-        let Self { sent, user, idle, kernel, coalesced, pending, recorded, unknown } = more;
+        let Self { sent, user, idle, kernel, coalesced, pending, recorded, kinds, unknown } = more;
         self.sent += sent;
         self.user += user;
         self.idle += idle;
@@ -36,12 +41,13 @@ impl Counts {
         self.coalesced += coalesced;
         self.pending += pending;
         self.recorded += recorded;
+        self.kinds.iter_mut().zip(kinds).for_each(|(sum, count)| *sum += count);
         self.unknown += unknown;
     }
 
     pub(super) fn list(&self) -> Vec<(Counter, u64)> {
         let taken = self.user + self.idle + self.kernel + self.recorded;
-        vec![
+        let counters = [
             (Counter::Sent, self.sent),
             (Counter::Taken, taken),
             (Counter::Coalesced, self.coalesced),
@@ -52,6 +58,7 @@ impl Counts {
             (Counter::Recorded, self.recorded),
             (Counter::Pending, self.pending),
             (Counter::Delivered, self.recorded),
-        ]
+        ];
+        counters.into_iter().chain(KINDS.into_iter().zip(self.kinds)).collect()
     }
 }

@@ -60,6 +60,28 @@ fn every_tick_is_either_recorded_or_counted_as_filtered() {
 }
 
 #[test]
+fn the_account_has_the_kinds_of_what_was_recorded() {
+    let of =
+        |is_user, rflags, callers: Vec<u64>| Sample { rflags, callers, ..sample(1, is_user, 0xffff_ffff_8000_1000) };
+    let interrupt = Marker::Interrupt(0).encode();
+    let samples = [
+        of(false, 0x202, vec![0xffff_ffff_8000_2000]),
+        of(false, 0x2, vec![]),
+        of(false, 0x2, vec![0xffff_ffff_8000_2000, interrupt, 0xffff_ffff_8000_3000]),
+        of(false, 0x202, vec![Marker::Syscall.encode()]),
+        of(true, 0x2, vec![]),
+    ];
+    let mut out = Vec::new();
+    let (code, precision) = (Code::All, Precision::Block);
+    let about = About { arch: "x86_64", hz: Some(1000), seed: 1, precision, code, boot: 7 };
+    let mut profile = Profile::new(&mut out, &about).unwrap();
+    samples.into_iter().for_each(|sample| profile.take(&Message::Sample(sample)).unwrap());
+    profile.finish().unwrap();
+    let text = String::from_utf8(out).unwrap();
+    assert!(text.contains(" delivered=5 irq-on=2 irq-off=1 interrupt=1 recorded-user=1\n"), "{text}");
+}
+
+#[test]
 fn a_reset_begins_another_boot_only_after_code_that_is_not_firmware() {
     for code in [Code::Kernel, Code::User, Code::All] {
         let about = About { arch: "x86_64", hz: Some(1000), seed: 1, precision: Precision::Block, code, boot: 7 };

@@ -11,8 +11,8 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::archive::Archive;
-use super::{LIMIT, Outcome, add, fetch, must_succeed};
+use super::{LIMIT, Outcome, add, must_succeed};
+use crate::archive::{Archive, fetch};
 use crate::run;
 use crate::tools::{self, Install, missing};
 

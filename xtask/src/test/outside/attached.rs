@@ -25,6 +25,7 @@ pub fn check(outside: &Outside, outcome: &mut Outcome) {
     outcome.check("a machine that runs is sampled, and runs on", while_it_runs(outside));
     outcome.check("a machine is sampled until it ends", until_it_ends(outside));
     outcome.check("a QEMU without plugins is sampled by its gdb stub", without_plugins(outside));
+    outcome.check("a QEMU that asks for KVM is sampled by its gdb stub", with_kvm(outside));
     outcome.check("a second client is refused, and the machine runs on", second_client(outside));
 }
 
@@ -166,6 +167,21 @@ fn second_client(outside: &Outside) -> Result<()> {
     // QEMU has read it when it closes, or before.
     first.shutdown(std::net::Shutdown::Write)?;
     machine.comes_to_its_end(&outside.file("second.log"))
+}
+
+/// Where the host has no KVM, QEMU takes the next accelerator.
+fn with_kvm(outside: &Outside) -> Result<()> {
+    let kvm = ["-accel", "kvm", "-accel", "tcg"];
+    let run = |verb: &[&str]| {
+        let mut command = run::bound(&outside.tool);
+        command.args(verb).arg("-o").arg(outside.file("kvm.txt")).arg("--").arg(&outside.qemu);
+        run::caught(command.args(outside.machine("kvm.log", &kvm)), LIMIT)
+    };
+    let done = run(&["record"])?;
+    ends_with(&done, 33, "without the plugin, samples are taken by QEMU's gdb stub")?;
+    ensure!(done.text.contains("runs with KVM, which translates no code"), "{}", done.text);
+    ensure!(!outside.folded("kvm.txt")?.is_empty(), "there are no samples");
+    ends_with(&run(&["record", "--every", "100000"])?, 2, "--every need -accel tcg")
 }
 
 /// `record` with a QEMU that says what one without plugins says.

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Parser as _;
 
 use super::unwound::FLAGS;
-use super::{COUNTED, Context, Outcome, Outside};
+use super::{COUNTED, Context, Outcome, Outside, moved};
 use crate::build::{self, Kernel};
 use crate::gdb::{self, Check};
 use crate::parts::Parts;
@@ -28,7 +28,10 @@ pub fn check(context: &mut Context, outside: &Outside, outcome: &mut Outcome) {
         Ok(program) => program,
         Err(why) => return outcome.skipped.push(format!("stacks beside those of gdb: {why:#}")),
     };
-    outcome.check("stacks are those of gdb", bare(outside, &program));
+    outcome.check("stacks are those of gdb", bare(outside, &program, (&outside.kernel, &outside.kernel), 0));
+    let moved = context.parts().and_then(|parts| moved::kernels(parts.toolchain, &outside.folder));
+    let moved = moved.and_then(|[file, runs]| bare(outside, &program, (&file, &runs), moved::SLIDE));
+    outcome.check("stacks of a kernel that was moved are those of gdb", moved);
     let kernels: [(&str, &str, &[&str]); 2] =
         [("stacks of the default workload", "frames", &[]), ("stacks by unwind tables", "tables", &FLAGS)];
     for (what, unwind, flags) in kernels {
@@ -43,20 +46,23 @@ pub fn check(context: &mut Context, outside: &Outside, outcome: &mut Outcome) {
     }
 }
 
-fn in_folder(outside: &Outside, program: &Path, fold: &Path, name: &str) -> Check {
-    Check { tool: outside.tool.clone(), fold: fold.to_owned(), gdb: program.to_owned(), folder: outside.file(name) }
+fn in_folder(outside: &Outside, program: &Path, fold: &Path, name: &str, slide: u64) -> Check {
+    let (tool, fold, gdb) = (outside.tool.clone(), fold.to_owned(), program.to_owned());
+    Check { tool, fold, gdb, folder: outside.file(name), slide }
 }
 
-fn bare(outside: &Outside, program: &Path) -> Result<()> {
-    let check = in_folder(outside, program, &outside.fold, "gdb");
-    check.prepare(&outside.kernel, &build::symbols_of(&outside.kernel)?)?;
+/// In: the kernel's file, and the kernel that runs, so much higher.
+fn bare(outside: &Outside, program: &Path, (file, runs): (&Path, &Path), slide: u64) -> Result<()> {
+    let check = in_folder(outside, program, &outside.fold, &format!("gdb-{slide:x}"), slide);
+    check.prepare(file, &build::symbols_of(file)?)?;
+    let outside = &Outside { kernel: runs.to_owned(), ..outside.clone() };
     let machine = [vec![outside.qemu.display().to_string()], outside.machine("gdb.log", &COUNTED)].concat();
     check.machine(&machine, SAMPLES, BARE_REST_MS, "auto")?;
     enough(check.judge()?)
 }
 
 fn test_kernel(parts: &Parts, outside: &Outside, program: &Path, kernel: &Kernel, unwind: &str) -> Result<()> {
-    let check = in_folder(outside, program, &parts.fold, &format!("gdb-{unwind}"));
+    let check = in_folder(outside, program, &parts.fold, &format!("gdb-{unwind}"), 0);
     check.prepare(&kernel.elf, &kernel.symbols)?;
     let folder = check.folder.display().to_string();
     let line = ["profile", "--repeatable", "--cpus", "2", "--hz", "2000", "--seed", "7", "-o", &folder];

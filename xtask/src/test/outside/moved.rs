@@ -16,12 +16,12 @@ use crate::{build, run};
 /// Where the kernel is linked, and where the one that runs is.
 pub const LINKED: &str = "0xffffffff80200000";
 pub const RUNS: &str = "0xffffffff81a00000";
+pub const SLIDE: u64 = 0x180_0000;
 pub const FOUND: &str = "the kernel runs 0x1800000 higher than ";
 
 /// Runs the checks.
 pub fn check(outside: &Outside, toolchain: Toolchain, outcome: &mut Outcome) {
-    let built = build(toolchain, "unmoved", LINKED, &outside.folder)
-        .and_then(|file| Ok((file, build(toolchain, "moved", RUNS, &outside.folder)?)));
+    let built = self::kernels(toolchain, &outside.folder).map(|[unmoved, moved]| (unmoved, moved));
     let kernels = || built.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"));
     outcome.check(
         "a kernel that was moved has its right names by the unmoved file",
@@ -40,6 +40,15 @@ pub fn check(outside: &Outside, toolchain: Toolchain, outcome: &mut Outcome) {
 
 /// A symbol at the end of the code, as many kernels have it: it is at no instruction, and moves with the code.
 const CODE_ENDS: (&str, &str) = ("{ *(.text .text.*) }", "{ *(.text .text.*) etext = .; }");
+
+/// Builds the kernel whose file is given, and the one that runs.
+///
+/// # Errors
+/// If one does not build.
+pub fn kernels(toolchain: Toolchain, folder: &Path) -> Result<[PathBuf; 2]> {
+    let unmoved = build(toolchain, "unmoved", LINKED, folder)?;
+    Ok([unmoved, build(toolchain, "moved", RUNS, folder)?])
+}
 
 /// Builds the bare kernel for an address.
 ///

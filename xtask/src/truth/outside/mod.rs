@@ -9,13 +9,12 @@
 //! would not stand for the same number of instructions at all times, because the CPUs share one clock. The exact counts
 //! are those of CPU 1 from the first NMI until the kernel's control file is written to, which is `stop`. Not in the
 //! shares are the NMI's handler, which cannot be sampled, and the idle task. How much that is, is printed. The idle
-//! task has a row of its own: what it executes, and how long the CPU was halted, a nanosecond of the guest's clock for
-//! an instruction (`shift=0`), without what the sampler's CPU executed meanwhile, unless that was to pass the time (it
-//! does not halt: see the test kernel's `cpu/turns.rs`). Tasks are told apart by the number that the kernel's own
-//! switch is called with.
+//! task has a row of its own, of time: what it executes, and how long the CPU was halted, in percent of the guest's
+//! clock without the handler, beside its samples in percent of all samples. Tasks are told apart by the number that the
+//! kernel's own switch is called with.
 //!
-//! The profile's own shares are of time, in which the handler runs too; so each sample counts the instructions that it
-//! stands for (see [`stacks::weights`]).
+//! The profile's own shares are of time, in which the handler runs too; so in the other rows each sample counts the
+//! instructions that it stands for (see [`stacks::weights`]).
 
 mod rows;
 mod stacks;
@@ -41,8 +40,6 @@ const STOP: &str = "kprof::files::ControlFile::write";
 const TASK: [&str; 2] = [SWITCH, "test_kernel::task::thread::rename_current"];
 /// The function of the idle task.
 const IDLE: &str = "test_kernel::task::scheduler::idle_forever";
-/// What the sampler's CPU executes to pass the time while no other CPU executes anything.
-const PASS_TIME: &str = "test_kernel::cpu::turns::pass_time";
 /// The way back to user code. A task's first way there gives up the stack of what has started the task.
 const TO_USER: &str = "trap_return";
 /// The outermost function of a task's own stack.
@@ -81,9 +78,9 @@ pub fn run(parts: &Parts, kernel: &Kernel, output: &Path, seeds: u64, again: boo
         ensure!(compared.inside.len() as u64 > MIN_SAMPLES, "{title}: only {} samples", compared.inside.len());
         let (inside, exact) = (&compared.inside, exact.shares);
         let sampled = Shares::of_samples(inside.iter().map(|(stack, weight)| (stack, *weight)));
-        let sampled = sampled.with_idle(compared.idle.iter().sum());
+        let sampled = sampled.with_idle(compared.idle, compared.idle + inside.len() as u64);
         let profile = Shares::of_samples(inside.iter().map(|(stack, _)| (stack, 1)));
-        let profile = profile.with_idle(compared.idle.len() as u64);
+        let profile = profile.with_idle(compared.idle, compared.idle + inside.len() as u64);
         tables.push(Table { title, exact, sampled, profile });
     }
     if seeds > 1 {

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::super::entries::{Row, bound};
 use super::stacks::Stack;
-use super::{CPU, IDLE, NMI, PASS_TIME, SAMPLER_CPU, stacks};
+use super::{CPU, IDLE, NMI, SAMPLER_CPU, stacks};
 
 /// Functions and tasks with a smaller exact share are not judged.
 const MIN_SHARE: f64 = 0.005;
@@ -24,6 +24,8 @@ pub struct Shares {
     pub all: u64,
     /// How many samples these are.
     pub samples: u64,
+    /// What the row of the idle task is a part of.
+    with_idle: u64,
     /// By `self` or `total`, and function.
     rows: BTreeMap<(&'static str, String), u64>,
 }
@@ -39,9 +41,10 @@ impl Shares {
         add("task", task);
     }
 
-    /// With what is in the idle task, which is in the sum for its own row only.
-    pub fn with_idle(mut self, count: u64) -> Self {
-        self.rows.insert((IDLE_KIND, "the idle task".to_owned()), count);
+    /// With the row of the idle task, which is a part of another sum than the others: of time, or of all samples.
+    pub fn with_idle(mut self, idle: u64, of: u64) -> Self {
+        self.rows.insert((IDLE_KIND, "the idle task".to_owned()), idle);
+        self.with_idle = of;
         self
     }
 
@@ -67,8 +70,8 @@ impl Shares {
     }
 
     fn share(&self, row: &(&'static str, String)) -> f64 {
-        let count = self.rows.get(row).copied().unwrap_or(0);
-        count as f64 / (self.all + if row.0 == IDLE_KIND { count } else { 0 }) as f64
+        let all = if row.0 == IDLE_KIND { self.with_idle } else { self.all };
+        self.rows.get(row).copied().unwrap_or(0) as f64 / all as f64
     }
 }
 
@@ -83,16 +86,16 @@ pub struct Exact {
     pub handler: BTreeMap<Vec<String>, u64>,
 }
 
-/// The part of the idle task.
+/// The parts that are left out.
+const HANDLER: &str = "left out: in the handler of NMIs";
 const IDLE_PART: &str = "left out: in the idle task, and in interrupts while it waits";
-/// The part of the sampler's CPU.
-pub const SAMPLER: &str = "left out: of the sampler's CPU";
+const SAMPLER: &str = "left out: of the sampler's CPU";
 
 /// Reads the exact counts.
 pub fn exact(folder: &Path, tasks: &BTreeMap<u64, String>) -> Result<Exact> {
     let file = folder.join("exact.folded");
     let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-    let (mut exact, mut passed_ns) = (Exact::default(), 0);
+    let mut exact = Exact::default();
     for line in text.lines() {
         let (stack, count) = line.rsplit_once(' ').context("a folded line ends with its count")?;
         let (cpu, stack) = stack.split_once(';').context("a stack begins with its CPU")?;
@@ -102,14 +105,11 @@ pub fn exact(folder: &Path, tasks: &BTreeMap<u64, String>) -> Result<Exact> {
         let (count, frames): (u64, Vec<&str>) = (count.parse()?, stack.split(';').collect());
         let handler = frames.iter().position(|frame| *frame == NMI);
         let why = match handler {
-            _ if cpu != format!("[cpu {CPU}]") => {
-                passed_ns += if frames.last() == Some(&PASS_TIME) { count } else { 0 };
-                SAMPLER
-            }
+            _ if cpu != format!("[cpu {CPU}]") => SAMPLER,
             Some(at) => {
                 let interrupted = stacks::normal(&frames[..at]).into_iter().map(str::to_owned).collect();
                 *exact.handler.entry(interrupted).or_default() += count;
-                "left out: in the handler of NMIs"
+                HANDLER
             }
             None if frames.contains(&IDLE) => IDLE_PART,
             None => {
@@ -121,29 +121,30 @@ pub fn exact(folder: &Path, tasks: &BTreeMap<u64, String>) -> Result<Exact> {
         *exact.left_out.entry(why).or_default() += count;
     }
     ensure!(exact.shares.all > 0, "{}: nothing was counted", file.display());
-    let idle = exact.left_out.entry(IDLE_PART).or_default();
-    *idle += halted(folder)? + passed_ns;
-    let idle = *idle;
-    exact.shares = exact.shares.with_idle(idle);
+    let of = |part| exact.left_out.get(part).copied().unwrap_or(0);
+    let (halted, all) = times(folder)?;
+    // No tick is in the handler of the tick before.
+    exact.shares = exact.shares.with_idle(halted + of(IDLE_PART), all - of(HANDLER));
     Ok(exact)
 }
 
-/// How long the CPU was halted, in nanoseconds, without what the sampler's CPU executed meanwhile, from the table of
-/// counts. An error if the sampler's CPU was halted: then such runs would not always be the same.
-fn halted(folder: &Path) -> Result<u64> {
+/// How long the CPU was halted, and all of the guest's time, in nanoseconds, from the table of counts. An error if the
+/// sampler's CPU was halted: then such runs would not always be the same.
+fn times(folder: &Path) -> Result<(u64, u64)> {
     let file = folder.join("counts.txt");
     let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
     let (_, rows) = text.split_once("halted (ns)").with_context(|| format!("{}: nothing of halts", file.display()))?;
-    let (mut halted, mut by_sampler) = (None, None);
+    let (mut halted, mut by_sampler, mut all) = (None, None, None);
     for row in rows.lines() {
         match row.split_whitespace().collect::<Vec<_>>()[..] {
-            [ns, _, executed, CPU] => halted = Some(ns.parse::<u64>()?.saturating_sub(executed.parse()?)),
+            [ns, _, _, CPU] => halted = Some(ns.parse()?),
             [ns, _, _, SAMPLER_CPU] => by_sampler = Some(ns),
+            [ns, _, "all", ..] => all = Some(ns.parse()?),
             _ => {}
         }
     }
     ensure!(by_sampler == Some("0"), "{}: vCPU {SAMPLER_CPU} was halted, or is missing", file.display());
-    halted.with_context(|| format!("{}: nothing of halts of vCPU {CPU}", file.display()))
+    halted.zip(all).with_context(|| format!("{}: nothing of halts of vCPU {CPU}, or of all time", file.display()))
 }
 
 /// Exact and sampled shares of the same run.
@@ -166,6 +167,7 @@ impl Table {
             for (to, from) in [&mut sum.exact, &mut sum.sampled, &mut sum.profile].into_iter().zip(all) {
                 to.all += from.all;
                 to.samples += from.samples;
+                to.with_idle += from.with_idle;
                 from.rows.iter().for_each(|(row, count)| *to.rows.entry(row.clone()).or_default() += count);
             }
         }
@@ -189,8 +191,7 @@ impl Table {
 
     /// How many samples a row's share is of.
     fn samples(&self, row: &(&'static str, String)) -> u64 {
-        let idle = if row.0 == IDLE_KIND { self.profile.rows.get(row).copied().unwrap_or(0) } else { 0 };
-        self.sampled.samples + idle
+        if row.0 == IDLE_KIND { self.sampled.with_idle } else { self.sampled.samples }
     }
 
     fn bound(&self, row: &(&'static str, String), z: f64) -> f64 {
@@ -258,12 +259,38 @@ mod tests {
     fn the_idle_task_is_judged_also_if_it_is_seldom_and_a_wrong_share_of_it_is_found() {
         let with = |exact, sampled| {
             let table = table([4_000, 6_000]);
-            Table { exact: table.exact.with_idle(exact), sampled: table.sampled.with_idle(sampled), ..table }
+            let samples = 10_000 + sampled;
+            let (exact, sampled) = (table.exact.with_idle(exact, 110_000), table.sampled.with_idle(sampled, samples));
+            Table { exact, sampled, ..table }
         };
         assert_eq!((with(0, 0).count(), with(0, 0).wrong(4.0).len()), (8, 0));
         assert_eq!(with(100, 12).wrong(4.0).len(), 0);
         let wrong = with(100, 200);
         assert!(matches!(wrong.wrong(4.0)[..], [(IDLE_KIND, _)]));
+    }
+
+    #[test]
+    fn the_idle_row_is_of_the_guests_time_whatever_the_sampler_executes_meanwhile() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        write(
+            "exact.folded",
+            &format!(
+                "[cpu 1];[task 1];main 500\n[cpu 1];[task 1];main;{NMI} 20\n[cpu 1];[task 0];{IDLE} 2\n\
+                 [cpu 0];[task 0];main;test_kernel::cpu::turns::pass_time 300\n"
+            ),
+        );
+        let halts = |of_sampler| {
+            let rows = format!("{of_sampler} 0.00 0  0\n 98 9.61 98  1\n 1020 100.00  all of the guest's time\n");
+            write("counts.txt", &format!("\n halted (ns) %  instructions of the others  vCPU\n {rows}"));
+        };
+        halts(0);
+        let exact = exact(folder.path(), &BTreeMap::new()).unwrap();
+        let idle = exact.shares.rows.keys().find(|row| row.0 == IDLE_KIND).unwrap();
+        assert_eq!(exact.shares.share(idle), 0.1);
+        assert_eq!((exact.shares.all, exact.left_out[IDLE_PART], exact.left_out[SAMPLER]), (500, 2, 300));
+        halts(1);
+        assert!(super::exact(folder.path(), &BTreeMap::new()).is_err());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use elf::ElfBytes;
 use elf::endian::LittleEndian;
 
-use super::rows::{Exact, SAMPLER};
+use super::rows::Exact;
 use super::{CPU, IDLE, NMI, SAME, START, SWITCH, TO_USER};
 use crate::parts::Parts;
 use crate::run;
@@ -171,16 +171,18 @@ pub fn visits(folder: &Path) -> Result<Vec<Stack>> {
     Ok(visits)
 }
 
-/// How many instructions each sample stands for. The clock runs while the sampler works and while the handler takes a
-/// sample, so what is left of an interval for the work is shorter after a sample that takes longer: that of a deep
-/// stack, or of a function without a frame. In: the NMIs, with the exact counts; for a handler's time, that of all NMIs
-/// with the same stack.
+/// How many instructions each sample stands for, outside of the idle task. The clock runs while the sampler works and
+/// while the handler takes a sample, so what is left of an interval for the work is shorter after a sample that takes
+/// longer: that of a deep stack, or of a function without a frame. In: the NMIs, with the exact counts; for a handler's
+/// time, that of all NMIs with the same stack.
 pub fn weights(visits: &[Stack], exact: &Exact) -> Vec<u64> {
     let mut visited: BTreeMap<&[String], u64> = BTreeMap::new();
     visits.iter().for_each(|visit| *visited.entry(&visit.frames).or_default() += 1);
-    let of_sampler = exact.left_out.get(SAMPLER).copied().unwrap_or(0);
-    let all = exact.shares.all + exact.left_out.values().sum::<u64>();
-    let left = (all - of_sampler) / (visits.len() as u64).max(1);
+    let is_idle = |frames: &[String]| frames.iter().any(|frame| frame == IDLE);
+    // The sampler has less to do while this CPU is idle, so more of these intervals is left.
+    let handlers: u64 = exact.handler.iter().filter(|(frames, _)| !is_idle(frames)).map(|(_, count)| count).sum();
+    let at_work = visits.iter().filter(|visit| visit.is_inside && !is_idle(&visit.frames)).count() as u64;
+    let left = (exact.shares.all + handlers) / at_work.max(1);
     let handler = |visit: &Stack| {
         exact.handler.get(&visit.frames).copied().unwrap_or(0) / visited.get(&visit.frames[..]).copied().unwrap_or(1)
     };
@@ -193,8 +195,8 @@ pub fn weights(visits: &[Stack], exact: &Exact) -> Vec<u64> {
 pub struct Compared {
     /// The samples of the interval outside of the idle task, as they were taken.
     pub inside: Vec<(Stack, u64)>,
-    /// What those of the idle task stand for.
-    pub idle: Vec<u64>,
+    /// How many are of the idle task.
+    pub idle: u64,
     /// After the end of the interval.
     after: u64,
     same: u64,
@@ -221,7 +223,7 @@ pub fn compare(samples: &[Stack], visits: &[Stack], weights: &[u64]) -> Result<C
         let weight = weights.get(number).copied().unwrap_or(0);
         match () {
             () if !exact.is_inside => compared.after += 1,
-            () if sample.frames.iter().any(|frame| frame == IDLE) => compared.idle.push(weight),
+            () if sample.frames.iter().any(|frame| frame == IDLE) => compared.idle += 1,
             () => compared.inside.push((sample.clone(), weight)),
         }
     }
@@ -251,7 +253,7 @@ impl Compared {
         let different: u64 = self.different.values().map(|(count, _)| count).sum();
         let all = self.same + different;
         let row = format!("{title}: {} of {all} samples have the exact stack, frame by frame", self.same);
-        println!("{row}; {} in the idle task and {} after the end are not in the shares", self.idle.len(), self.after);
+        println!("{row}; {} in the idle task and {} after the end are not in the shares", self.idle, self.after);
         for (reason, (count, example)) in &self.different {
             println!("{count:>7}  {reason}; one of them is at {example}");
         }
@@ -314,9 +316,12 @@ mod tests {
         let visits = [stack(1, &["f"]), stack(2, &["g"]), stack(3, &["g"])];
         let mut exact = Exact::default();
         exact.shares.all = 2_700;
-        exact.left_out = BTreeMap::from([(SAMPLER, 600), ("handler", 300)]);
         exact.handler = BTreeMap::from([(vec!["f".to_owned()], 200), (vec!["g".to_owned()], 100)]);
         assert_eq!(weights(&visits, &exact), [800, 800, 950]);
+        // A tick in the idle task takes nothing from the work.
+        let idle = stack(4, &[IDLE]);
+        exact.handler.insert(idle.frames.clone(), 70);
+        assert_eq!(weights(&[&visits[..], &[idle]].concat(), &exact), [800, 800, 950, 950]);
     }
 
     #[test]

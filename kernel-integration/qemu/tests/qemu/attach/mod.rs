@@ -1,6 +1,7 @@
 //! `kprof-qemu attach` with a scripted stub: whatever ends it, the machine runs on, and the profile is a good one.
 
 mod kernel;
+mod session;
 mod stub;
 
 use self::stub::{Fault, Kind, Left, MOVED, Script, TEXT, serve};
@@ -80,6 +81,25 @@ fn a_stub_on_a_unix_socket_is_sampled_too() {
 }
 
 #[test]
+fn a_recorded_session_with_kvm_gives_the_same_stacks_at_exact_instructions() {
+    let folder = tempfile::tempdir().unwrap();
+    let (address, stub) = session::serve(include_str!("kvm.session"));
+    let done = tool(&address.to_string(), &folder).args(["--samples", "4", "--hz", "200"]).output().unwrap();
+    assert!(stub.join().unwrap() > 100 && done.status.code() == Some(0), "{done:?}");
+    let profile = fs::read_to_string(folder.path().join("profiling.txt")).unwrap();
+    assert!(profile.contains("\n# precision instruction\n"), "{profile}");
+    assert!(profile.contains("\n# account cpu=0 sent=3 taken=3 coalesced=0 user=0 idle=2 "), "{profile}");
+    let stacks = profile.lines().filter_map(|line| line.strip_prefix("guest ")?.splitn(3, ' ').nth(2));
+    let first = "ffffffff80206aef fffffffffffff001 ffffffff80204c56 ffffffff80207096";
+    // The innermost address, and the number of the others, all under the first function of the CPU.
+    let others = [("ffffffff80206d63", 9), ("ffffffff8021bbb3", 4), ("ffffffff80206d63", 10)];
+    let (of_0, of_1): (Vec<&str>, Vec<&str>) = stacks.partition(|stack| *stack == first);
+    let ends: Vec<_> = of_1.iter().map(|it| (it.split(' ').next().unwrap(), it.split(' ').count() - 1)).collect();
+    assert_eq!((of_0.len(), &ends[..]), (1, &others[..]), "{profile}");
+    assert!(of_1.iter().all(|stack| stack.ends_with(" ffffffff80212af2 ffffffff80207137")), "{profile}");
+}
+
+#[test]
 fn a_halted_vcpu_is_idle() {
     let script = Script { state: "CPU#0 [halted ]", ..Script::default() };
     let (code, said, profile, left) = attach(script, &["--duration", "0.3"]);
@@ -129,6 +149,19 @@ fn an_error_ends_it_with_a_good_file_and_the_machine_runs_on() {
     let (code, said, _, left) = attach(Script::default(), &["--cpu", "7"]);
     assert_eq!((code, left), (Some(2), RUNS_ON), "{said}");
     assert!(said.contains("no such vCPU"), "{said}");
+}
+
+/// Each sample looks whether the kernel is still there, so nothing is in doubt when the machine ends.
+#[test]
+fn at_a_power_off_no_sample_is_in_doubt_and_a_file_without_a_build_id_is_known_by_its_anchors() {
+    let kernel = tempfile::NamedTempFile::new().unwrap();
+    fs::write(kernel.path(), kernel::elf()).unwrap();
+    let options = ["--hz", "500", "--kernel", kernel.path().to_str().unwrap()];
+    let (_, said, profile, _) = attach(Script { fault: Fault::PowerOffAt(20), ..Script::default() }, &options);
+    assert!(said.contains("has ended the connection") && said.contains("the kernel runs where "), "{said}");
+    assert!(!said.contains("could not be compared"), "{said}");
+    assert_eq!(samples(&profile), 19);
+    assert!(profile.contains(&format!("\n# anchor work={TEXT:x}\n")), "{profile:.600}");
 }
 
 /// A stub does not say that the machine has rebooted.

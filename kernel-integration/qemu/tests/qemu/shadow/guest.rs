@@ -45,6 +45,8 @@ pub struct Memory {
     pub rcx: u64,
     pub rdx: u64,
     pub rdi: u64,
+    /// What QEMU tells of the next block.
+    pub entered: Option<bool>,
 }
 
 impl Machine for Memory {
@@ -68,6 +70,10 @@ impl Machine for Memory {
 
     fn word(&self, address: u64) -> Option<u64> {
         self.words.get(&address).copied()
+    }
+
+    fn was_entered(&self, _: u64) -> Option<bool> {
+        self.entered
     }
 }
 

@@ -110,6 +110,20 @@ fn a_block_that_begins_again_after_a_stop_of_the_machine_is_no_second_interrupt(
     assert_eq!((counts.interrupts, counts.unexplained), (1, 0));
 }
 
+/// After a jump to an address in a register nothing speaks against old words of an entry on the stack.
+#[test]
+fn what_qemu_tells_of_entries_is_believed_and_the_guess_is_compared() {
+    for (entered, [interrupts, told, misguessed]) in
+        [(None, [1, 0, 0]), (Some(true), [1, 1, 0]), (Some(false), [0, 0, 1])]
+    {
+        let mut guest = Guest::new();
+        guest.run(plain(5, 0, Ending::JumpIndirect)).interrupt(start(5) + 16, None).memory.entered = entered;
+        let (contexts, counts) = guest.run(plain(9, 0, Ending::Falls)).end();
+        assert_eq!([counts.interrupts, counts.told, counts.misguessed], [interrupts, told, misguessed], "{entered:?}");
+        assert_eq!(contexts.contains_key("5 9"), interrupts == 1, "{contexts:?}");
+    }
+}
+
 #[test]
 fn a_fault_is_counted_once_and_its_instruction_begins_again() {
     for error_code in [None, Some(2)] {

@@ -1,17 +1,17 @@
-//! Programs of other suites of Debian, unpacked beside this system's own.
+//! Packages of other suites of Debian, unpacked beside this system's own.
 //!
-//! In: a suite. Out: a folder with QEMU's programs. The package lists, the packages and the files are in folders of
-//! their own, so this system's packages stay as they are, and root is not needed. The programs need newer libraries
-//! than this system's, so each is started by a script through its suite's own dynamic loader.
+//! In: a suite. Out: apt's programs for it, or a folder with QEMU's programs. The package lists, the packages and the
+//! files are in folders of their own, so this system's packages stay as they are, and root is not needed. The programs
+//! need newer libraries than this system's, so each is started by a script through its suite's own dynamic loader.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use super::{fetch, must_succeed};
 use crate::qemu::PROGRAMS;
 use crate::run;
 use crate::tools::{self, Install, missing};
@@ -20,6 +20,9 @@ use crate::tools::{self, Install, missing};
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// Where a suite's libraries and data are.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+
+/// The time limit of fetching something.
+const LIMIT: Duration = Duration::from_secs(900);
 
 /// A mirror of Debian's archive.
 pub struct Archive {
@@ -79,37 +82,42 @@ impl Archive {
         Ok(programs)
     }
 
-    /// Unpacks packages of a suite, with everything that they depend on, into `system`.
-    fn unpack(&self, suite: &str, packages: &[&str], folder: &Path, system: &Path) -> Result<()> {
+    /// apt's programs for a suite, which keep their files in `folder`. Of this system's packages none is there for them.
+    ///
+    /// # Errors
+    /// If the suite's package lists cannot be fetched.
+    pub fn apt(&self, suite: &str, folder: &Path) -> Result<Apt> {
         let path = |name: &str| folder.join(name);
-        for name in ["lists/partial", "cache/archives/partial", "system"] {
+        for name in ["lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(path(name))?;
         }
         fs::write(path("sources.list"), format!("deb [signed-by={KEYS}] {} {suite} main\n", self.mirror))?;
-        // Of this system's packages none is there, so everything that is needed is fetched.
         fs::write(path("status"), "")?;
-        let apt_get = |words: &[&str]| {
-            let mut command = Command::new("apt-get");
-            for (option, value) in [
-                ("Dir::Etc::sourcelist", path("sources.list")),
-                ("Dir::Etc::sourceparts", PathBuf::from("/dev/null")),
-                ("Dir::State::Lists", path("lists")),
-                ("Dir::State::status", path("status")),
-                ("Dir::Cache", path("cache")),
-            ] {
-                command.arg("-o").arg(format!("{option}={}", value.display()));
-            }
-            command.args(["-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User="]).args(words);
-            command.env("DEBIAN_FRONTEND", "noninteractive");
-            command
-        };
-        fetch(&mut apt_get(&["update"]))?;
+        let options = [
+            ("Dir::Etc::sourcelist", path("sources.list")),
+            ("Dir::Etc::sourceparts", PathBuf::from("/dev/null")),
+            ("Dir::State::Lists", path("lists")),
+            ("Dir::State::status", path("status")),
+            ("Dir::Cache", path("cache")),
+            ("Debug::NoLocking", PathBuf::from("1")),
+            ("APT::Sandbox::User", PathBuf::new()),
+        ];
+        let apt = Apt(options.iter().map(|(option, value)| format!("{option}={}", value.display())).collect());
+        fetch(apt.command("apt-get").arg("update"))?;
+        Ok(apt)
+    }
+
+    /// Unpacks packages of a suite, with everything that they depend on, into `system`.
+    fn unpack(&self, suite: &str, packages: &[&str], folder: &Path, system: &Path) -> Result<()> {
+        fs::create_dir_all(system)?;
+        let apt = self.apt(suite, folder)?;
         let install = ["install", "--download-only", "--yes", "--no-install-recommends"];
-        fetch(&mut apt_get(&[&install, packages].concat()))?;
+        fetch(apt.command("apt-get").args([&install, packages].concat()))?;
+        let path = |name: &str| folder.join(name);
         for entry in fs::read_dir(path("cache/archives"))? {
             let package = entry?.path();
             if package.extension().is_some_and(|extension| extension == "deb") {
-                must_succeed(Command::new("dpkg-deb").arg("-x").arg(&package).arg(system))?;
+                run::must_succeed(Command::new("dpkg-deb").arg("-x").arg(&package).arg(system), LIMIT)?;
             }
         }
         for name in ["cache", "lists"] {
@@ -117,6 +125,24 @@ impl Archive {
         }
         Ok(())
     }
+}
+
+/// apt's programs for a suite; by default for that of this system.
+#[derive(Default)]
+pub struct Apt(Vec<String>);
+
+impl Apt {
+    /// A program of apt, which may be used without root.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.args(self.0.iter().flat_map(|option| ["-o", option])).env("DEBIAN_FRONTEND", "noninteractive");
+        command
+    }
+}
+
+/// Runs a command that fetches something: what this machine cannot have is missing, and no fault.
+pub fn fetch(command: &mut Command) -> Result<String> {
+    run::must_succeed(command, LIMIT).map_err(|why| missing(format!("{why:#}")))
 }
 
 /// A script that starts a program of the unpacked system.
