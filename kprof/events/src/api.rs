@@ -73,6 +73,12 @@ impl<K: EventKernel> Events<K> {
         &self.instance.kernel
     }
 
+    /// The slot of this CPU. `None` before [`Events::init`], when the kernel may not know its CPUs yet.
+    #[inline(always)]
+    pub(crate) fn slot(&self) -> Option<&'static EventSlot> {
+        self.state.slot(|| self.kernel().cpu())
+    }
+
     /// Counts an event on the CPU that calls this, in the task that [`kprof::Kernel::task`] returns now.
     /// Runs in: any but NMI.
     #[inline]

@@ -5,7 +5,7 @@
 
 use super::api::Events;
 use super::lockup;
-use super::points::{self, POINTS, WAITS};
+use super::points::{self, POINTS, PointText, WAITS};
 use super::state::State;
 use crate::kernel::EventKernel;
 use core::fmt::{self, Write};
@@ -95,7 +95,7 @@ impl<K: EventKernel> Extension for Events<K> {
     }
 
     fn stream(&self, cpu: usize) -> Option<&MoreStream> {
-        Some(self.state.slot(cpu)?.records.more())
+        Some(self.state.slots().get(cpu)?.records.more())
     }
 
     fn counters(&self, cpu: usize, each: &mut dyn FnMut(Counter, u64) -> fmt::Result) -> fmt::Result {
@@ -105,20 +105,18 @@ impl<K: EventKernel> Extension for Events<K> {
 
     fn write_status(&self, out: &mut dyn Write) -> fmt::Result {
         for point in POINTS.iter() {
-            let parts = [CTL_PREFIX, point.name, " ", point.unit.name(), " "];
-            parts.into_iter().try_for_each(|part| out.write_str(part))?;
-            writeln!(out, "{}", point.state())?;
+            writeln!(out, "{CTL_PREFIX}{} {} {}", point.name(), point.unit.name(), point.state())?;
         }
         Ok(())
     }
 
-    fn point_name(&self, number: u64) -> Option<&'static str> {
-        POINTS.iter().find(|point| point.number() == number).map(|point| point.name)
+    fn point_name(&self, number: u64) -> Option<PointText> {
+        POINTS.name_of(number)
     }
 
     fn put_back(&self, values: [u64; 3], text: &str) {
         let place = |cpu: usize, point| self.state.slots().get(cpu)?.points.get(point);
-        points::put_account_back(place, values, text);
+        self.state.guests.with(|| points::put_account_back(place, values, text));
     }
 }
 

@@ -12,6 +12,22 @@ use kprof::config::{Config, Trigger};
 use kprof::internals::Meta;
 use kprof::internals::Shared;
 
+/// How many are in a few instructions that somebody must wait for, on all CPUs.
+pub(crate) struct Guests(AtomicUsize);
+
+impl Guests {
+    pub(crate) fn with<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        let result = work();
+        self.0.fetch_sub(1, Ordering::SeqCst);
+        result
+    }
+
+    pub(crate) fn are_gone(&self) -> bool {
+        self.0.load(Ordering::SeqCst) == 0
+    }
+}
+
 /// The state of events, without the kernel itself.
 pub(crate) struct State {
     /// The profiler that this is an extension of.
@@ -21,6 +37,8 @@ pub(crate) struct State {
     count: AtomicUsize,
     /// Lockups were looked for before the last tick.
     pub(crate) is_watching: AtomicBool,
+    /// Those who count for a point, without a flag of their CPU that says so.
+    pub(crate) guests: Guests,
     /// Held while the counts of points are taken.
     pub(crate) points_taker: spin::Mutex<()>,
     /// Held while the counts of events by task are taken.
@@ -38,6 +56,7 @@ impl State {
             slots: AtomicPtr::new(ptr::dangling_mut()),
             count: AtomicUsize::new(0),
             is_watching: AtomicBool::new(false),
+            guests: Guests(AtomicUsize::new(0)),
             points_taker: spin::Mutex::new(()),
             events_taker: spin::Mutex::new(()),
             wait_reasons: spin::Once::new(),
@@ -64,10 +83,12 @@ impl State {
         Ok(())
     }
 
-    /// The slot of this CPU; `None` before `install`.
+    /// The slot of a CPU; `None` before `install`, when nobody is asked for the CPU.
     #[inline(always)]
-    pub(crate) fn slot(&self, cpu: usize) -> Option<&'static EventSlot> {
-        if cpu >= self.count.load(Ordering::Acquire) {
+    pub(crate) fn slot(&self, cpu: impl FnOnce() -> usize) -> Option<&'static EventSlot> {
+        let count = self.count.load(Ordering::Acquire);
+        let cpu = if count == 0 { return None } else { cpu() };
+        if cpu >= count {
             return None;
         }
         // SAFETY: `install` stores the slots before their number. They live for ever and are only shared.

@@ -166,7 +166,7 @@ impl<R, K: Profiled, const NAMES_HOLDER: bool> RawLock<R, K, NAMES_HOLDER> {
         }
         let events = Self::events();
         // Before `init` there is no slot.
-        let slot = events.state.slot(events.kernel().cpu())?;
+        let slot = events.slot()?;
         Some(slot.waits_for.begin(wait, events.kernel().task().id, &self.holder))
     }
 

@@ -43,7 +43,7 @@ pub(crate) fn check<K: EventKernel>(events: &Events<K>, me: usize, is_first: boo
     }
     let (now, threshold) = (timestamp::read(), ms.saturating_mul(shared.tsc_hz() / 1000).max(4));
     for (cpu, slot) in shared.slots().iter().enumerate().filter(|(cpu, _)| *cpu != me) {
-        let Some(own) = state.slot(cpu) else { continue };
+        let Some(own) = state.slots().get(cpu) else { continue };
         let is_kernel = |address| shared.is_kernel_code(address) || events.kernel().is_text(address);
         let Some(mut found) = look_at(shared, slot, own, (now, threshold), was_on, is_kernel) else { continue };
         found.holder = holder(own, found.task);

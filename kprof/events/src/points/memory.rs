@@ -73,7 +73,7 @@ impl PointMemory {
 
 /// Where the counts of a point are in the memory of each CPU, in bytes: a multiple of the size of a place, or
 /// [`NOWHERE`]. So a hit needs no multiplication.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Offset(usize);
 
 /// The offset of a point that was not hit.

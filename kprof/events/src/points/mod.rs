@@ -28,7 +28,7 @@ pub(crate) use list::{POINTS, Wanted};
 pub(crate) use locks::{FAILED, HOLD, WAIT};
 pub(crate) use memory::{Offset, PointMemory};
 pub use point::Point;
-pub(crate) use point::Role;
+pub(crate) use point::{PointText, Role};
 pub(crate) use point::UNLISTED;
 pub(crate) use records::Records;
 pub(crate) use records::Writing;

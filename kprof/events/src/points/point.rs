@@ -7,8 +7,10 @@
 use super::counts::add_saturating;
 use super::memory::{Offset, OffsetCell};
 use core::ptr;
+use core::fmt::Write;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use kprof::format::point::{PointState, Unit, is_name};
+use kprof::format::point::{MAX_POINT_NAME, PointState, Unit, is_name};
+use kprof::format::probe::PointName;
 
 /// The state of a point whose hits are not counted.
 const OFF: u64 = PointState::Off.encode();
@@ -36,9 +38,11 @@ pub struct Point {
     base: AtomicU64,
     /// Where its counts are in each CPU's memory.
     offset: OffsetCell,
-    /// Its number among all points, from 0. Loaded: the division of the offset needs four instructions more.
+    /// Its number, which no other point ever has.
     number: AtomicU32,
-    pub(crate) name: &'static str,
+    name: &'static str,
+    /// Of the point of a probe: the function after which it is named; 0 while it has no name.
+    function: AtomicU64,
     pub(crate) unit: Unit,
     /// The meta stream was in use at its first hit, so the next counts say that it exists.
     pub(crate) is_untold: AtomicBool,
@@ -49,6 +53,9 @@ pub struct Point {
     lost_weight: AtomicU64,
     pub(crate) role: Role,
 }
+
+/// The name of a point.
+pub(crate) type PointText = heapless::String<MAX_POINT_NAME>;
 
 /// What is special about a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,13 +80,23 @@ impl Point {
     /// As `new`, for a point with a role.
     pub(crate) const fn with_role(name: &'static str, unit: Unit, role: Role) -> Self {
         assert!(is_name(name), "the name of a point is 1 to 64 visible ASCII characters without `*`");
+        Self::named(name, unit, role)
+    }
+
+    /// The point of a probe, which is named after its function.
+    pub(crate) const fn of_probe() -> Self {
+        Self::named("", Unit::Nanoseconds, Role::Ordinary)
+    }
+
+    const fn named(name: &'static str, unit: Unit, role: Role) -> Self {
         Self {
             state: AtomicU64::new(UNLISTED),
             counted: OffsetCell::new(),
             base: AtomicU64::new(OFF),
             offset: OffsetCell::new(),
-            number: AtomicU32::new(0),
+            number: AtomicU32::new(u32::MAX),
             name,
+            function: AtomicU64::new(0),
             unit,
             is_untold: AtomicBool::new(false),
             next: AtomicPtr::new(ptr::null_mut()),
@@ -101,6 +118,28 @@ impl Point {
         self.state.load(Ordering::Relaxed) != OFF
     }
 
+    /// Its name.
+    pub(crate) fn name(&self) -> PointText {
+        let mut text = PointText::new();
+        // It fits.
+        let _ = match self.function() {
+            0 => text.write_str(self.name),
+            function => write!(text, "{}", PointName(function)),
+        };
+        text
+    }
+
+    /// Of the point of a probe: the function after which it is named; 0 while it has no name.
+    pub(crate) fn function(&self) -> u64 {
+        self.function.load(Ordering::Acquire)
+    }
+
+    /// Names the point of a probe, which is in no list, after a function.
+    pub(crate) fn name_after(&self, function: u64) {
+        // Release: whoever sees the name sees that the point has lost the number that it had with another name.
+        self.function.store(function, Ordering::Release);
+    }
+
     /// Whether the point has not been hit.
     pub(crate) fn is_unlisted(&self) -> bool {
         self.state_word() == UNLISTED
@@ -119,16 +158,32 @@ impl Point {
         self.counted.get()
     }
 
+    /// Whether it has a place in each CPU's memory.
+    pub(crate) fn has_place(&self) -> bool {
+        self.offset.get() != Offset::NOWHERE
+    }
+
+    /// Gives the point a place in each CPU's memory.
+    pub(crate) fn give_place(&self, place: usize) {
+        self.offset.set_number(place);
+    }
+
     /// Puts the point into a list, with its number, its state, and that without what the lease has set. Only for a
     /// caller that excludes all others that list.
     pub(crate) fn enlist(&self, number: usize, state: PointState, base: PointState) {
         self.base.store(base.encode(), Ordering::Relaxed);
         self.number.store(u32::try_from(number).unwrap_or(u32::MAX), Ordering::Relaxed);
-        self.offset.set_number(number);
         self.set(state);
     }
 
-    /// Its number among all points, from 0.
+    /// Takes the point of a probe out of the list: it has no number, and soon another name. It keeps its place. Nobody
+    /// may hit it any more.
+    pub(crate) fn unlist(&self) {
+        self.state.store(UNLISTED, Ordering::Relaxed);
+        self.number.store(u32::MAX, Ordering::SeqCst);
+    }
+
+    /// Its number, which no other point ever has.
     #[inline(always)]
     pub(crate) fn number(&self) -> u64 {
         self.number.load(Ordering::Relaxed).into()

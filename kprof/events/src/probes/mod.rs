@@ -9,8 +9,9 @@
 //!                                                                └► emulates the instruction that int3 replaces
 //! ```
 //!
-//! A place never leaves the table, so a CPU that has executed an `int3` finds it there even if the `int3` has been
-//! removed meanwhile. Only the emulated instruction is executed then.
+//! A CPU may have executed an `int3` that was removed before its handler looks for the place. If it still finds the
+//! place, it only emulates the instruction; otherwise it executes the instruction that is there again. Probes and places
+//! are used again for other functions once no CPU handles a hit that has begun before the removal.
 
 mod asked;
 mod calls;
@@ -33,10 +34,7 @@ use places::Place;
 pub(crate) use plant::{Planned, register};
 
 use crate::points::Point;
-use core::fmt::Write;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use kprof::format::point::Unit;
-use kprof::format::probe::{POINT_PREFIX, PointName};
 
 /// The state of all probes.
 pub(crate) struct Probes {
@@ -44,6 +42,8 @@ pub(crate) struct Probes {
     /// Nanoseconds in a TSC tick, as a number of 2^-32; set before the first probe is planted. A division takes a third
     /// of the time of a hit.
     ns_per_tick: AtomicU64,
+    /// Counts the uses of probes, so that the room of the one is given away that was not used for the longest time.
+    uses: AtomicU64,
 }
 
 /// The memory of the probes, and what they need of the kernel.
@@ -55,7 +55,12 @@ struct Installed {
 
 impl Probes {
     pub(crate) const fn new() -> Self {
-        Self { memory: spin::Once::new(), ns_per_tick: AtomicU64::new(0) }
+        Self { memory: spin::Once::new(), ns_per_tick: AtomicU64::new(0), uses: AtomicU64::new(0) }
+    }
+
+    /// A number for the next use of a probe.
+    fn next_use(&self) -> u64 {
+        self.uses.fetch_add(1, Ordering::Relaxed)
     }
 
     fn set_clock(&self, tsc_hz: u64) {
@@ -98,10 +103,13 @@ impl<K: EventKernel> KernelText for Events<K> {
     }
 }
 
-/// A function that has, or has had, a probe. It always keeps its point, because a point never leaves the list.
+/// A probe, and its point, whose name is the address of the function.
 struct Probe {
-    /// The address of the function; 0 while this is not used.
-    address: AtomicU64,
+    /// Its function is 0 while this is not used. A probe that was removed keeps its function until another one needs
+    /// the room.
+    point: Point,
+    /// Greater than that of a probe that was removed or asked for before.
+    last_used: AtomicU64,
     /// It is planted: by the holder of the lease, until it ends; by somebody else. Or by both.
     by_lease: AtomicBool,
     by_others: AtomicBool,
@@ -110,24 +118,18 @@ struct Probe {
     /// Whether the end of a call is seen. If not, a call is counted when it begins.
     has_exits: AtomicBool,
     asked: Asked,
-    name: spin::Once<heapless::String<NAME_BYTES>>,
-    point: spin::Once<Point>,
 }
-
-/// The bytes of a [`PointName`]: the address has sixteen digits.
-const NAME_BYTES: usize = POINT_PREFIX.len() + 16;
 
 impl Probe {
     const fn new() -> Self {
         Self {
-            address: AtomicU64::new(0),
+            point: Point::of_probe(),
+            last_used: AtomicU64::new(0),
             by_lease: AtomicBool::new(false),
             by_others: AtomicBool::new(false),
             generation: AtomicU32::new(0),
             has_exits: AtomicBool::new(false),
             asked: Asked::new(),
-            name: spin::Once::new(),
-            point: spin::Once::new(),
         }
     }
 
@@ -149,16 +151,5 @@ impl Probe {
     /// Whether this is its owner now, and not that of an earlier time.
     fn is_of_generation(&self, owner: u64) -> bool {
         owner as u32 == self.generation.load(Ordering::Relaxed)
-    }
-
-    /// The point of the probe on this function.
-    fn name_point(&'static self, address: u64) -> &'static Point {
-        let name = self.name.call_once(|| {
-            let mut name = heapless::String::new();
-            // It fits.
-            let _ = write!(name, "{}", PointName(address));
-            name
-        });
-        self.point.call_once(|| Point::new(name, Unit::Nanoseconds))
     }
 }
