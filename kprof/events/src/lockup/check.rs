@@ -30,8 +30,8 @@ use kprof::internals::timestamp;
 
 /// How long to wait for the meta stream's lock, which a CPU that is locked up may hold, in microseconds.
 const META_WAIT_US: u64 = 1000;
-/// The words of a sample that are checked.
-const WORDS: usize = SampleHeader::WORDS + 7;
+/// The words of a sample that are checked. In a deeper stack it is not seen where user code was left.
+const WORDS: usize = SampleHeader::WORDS + 64;
 
 /// Checks every CPU. `is_first`: no tick was sent since sampling was stopped.
 pub(crate) fn check<K: EventKernel>(events: &Events<K>, me: usize, is_first: bool) {
@@ -119,12 +119,14 @@ fn sample(words: &[u64], is_kernel: impl Fn(u64) -> bool) -> Sample {
     // and has the entry next to that.
     let is_entry = |word: &u64| matches!(Marker::decode(*word), Some(Marker::Interrupt(_) | Marker::Exception(_)));
     let is_idle = facts & Facts::IDLE != 0 && !words.iter().skip(SampleHeader::WORDS).any(is_entry);
+    let is_user = |word: &u64| matches!(Marker::decode(*word), Some(Marker::User));
     Sample {
         tsc,
         task,
         address,
         interrupts_off: facts & Facts::INTERRUPTS_OFF != 0,
         is_at_work: is_kernel(address) && !is_idle,
+        user_instruction: words.iter().skip(SampleHeader::WORDS).skip_while(|word| !is_user(word)).nth(1).copied(),
     }
 }
 

@@ -127,6 +127,14 @@ fn a_sample_says_whether_the_cpu_was_at_work_with_interrupts_off() {
 }
 
 #[test]
+fn a_sample_says_where_user_code_was_left_if_its_stack_is_not_truncated() {
+    let of = |stack: &[u64]| sample(&[&SampleHeader::default().words(), stack].concat(), |_| true).user_instruction;
+    let (syscall, user) = (Marker::Syscall.encode(), Marker::User.encode());
+    assert_eq!(of(&[0x20_1000, 0x20_2000, syscall, user, 0x40_1000, 0x40_2000]), Some(0x40_1000));
+    assert_eq!([of(&[]), of(&[0x20_1000, syscall]), of(&[0x20_1000, syscall, user])], [None; 3]);
+}
+
+#[test]
 #[cfg_attr(miri, ignore = "waits in real time")]
 fn with_the_trigger_published_there_is_no_hard_lockup() {
     let published = events(Config::new());
