@@ -23,9 +23,11 @@ use crate::sync::{AtomicU64, Ordering};
 
 const COUNT_BITS: u32 = 16;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
-/// The bits of the sum, and the one that is set if a difference is below 0.
+/// The bits of the sum.
 const SUM: u64 = u64::MAX >> COUNT_BITS;
-const NEGATIVE: u64 = (SUM >> 1) + 1;
+/// By how many nanoseconds clocks that disagree make a charge too large at most: almost five hours. A difference that
+/// is as near to 2^48 is below 0; any other is a time.
+const MOST_AHEAD: u64 = 1 << 44;
 
 /// The word.
 pub(crate) struct Waited(AtomicU64);
@@ -74,7 +76,7 @@ impl Waited {
             let word = self.0.load(Ordering::Relaxed);
             let new = word.wrapping_sub(one_from(now_ns));
             let ahead = new >> COUNT_BITS;
-            let (new, ended) = match new & COUNT == 0 && ahead & NEGATIVE == 0 {
+            let (new, ended) = match new & COUNT == 0 && ahead <= MOST_AHEAD {
                 true => (0, now_ns.wrapping_add(ahead)),
                 false => (new, now_ns),
             };
@@ -91,7 +93,7 @@ impl Waited {
             let waiters = word & COUNT;
             let ns = waiters.wrapping_mul(now_ns).wrapping_sub(word >> COUNT_BITS) & SUM;
             // A negative sum means that more was charged than was waited by this clock. A later release charges less.
-            if ns == 0 || ns & NEGATIVE != 0 {
+            if ns == 0 || ns > SUM - MOST_AHEAD {
                 return None;
             }
             let new = word.wrapping_add(ns << COUNT_BITS);
@@ -171,6 +173,22 @@ mod tests {
         assert_eq!(waited.charge(255), None, "10 ns too many were charged, and the other has waited 5 more");
         assert_eq!(waited.charge(270), Some(Charge { ns: 10, waiters: 1 }));
         assert_eq!((waited.end(270), waited.is_settled()), (270, true));
+    }
+
+    #[test]
+    fn a_sum_of_72_hours_is_charged_and_lengthens_no_wait() {
+        let longest = 72 * 3600 * 1_000_000_000;
+        for waiters in [1, 1000] {
+            let (waited, ns) = (Waited::new(), longest / waiters);
+            (0..waiters).for_each(|_| _ = waited.begin(100));
+            (0..waiters).for_each(|_| assert_eq!(waited.end(100 + ns), 100 + ns));
+            assert_eq!(waited.charge(200 + ns), Some(Charge { ns: ns * waiters, waiters: 0 }));
+            assert!(waited.is_settled());
+        }
+        let waited = Waited::new();
+        waited.begin(100);
+        assert_eq!(waited.charge(100 + longest), Some(Charge { ns: longest, waiters: 1 }));
+        assert_eq!((waited.end(100 + longest), waited.is_settled()), (100 + longest, true));
     }
 
     #[test]
