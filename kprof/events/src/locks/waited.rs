@@ -102,16 +102,6 @@ impl Waited {
             }
         }
     }
-
-    /// Takes the time that was not charged to anybody, if nobody waits. `None` if there is none, or if another wait or
-    /// charge has changed the word meanwhile: it then also accounts for this time.
-    pub(crate) fn take_rest(&self) -> Option<u64> {
-        let word = self.0.load(Ordering::Relaxed);
-        let rest = (word >> COUNT_BITS).wrapping_neg() & SUM;
-        let is_rest = word & COUNT == 0 && rest != 0;
-        let is_taken = || self.0.compare_exchange(word, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        (is_rest && is_taken()).then_some(rest)
-    }
 }
 
 /// One waiter, from this time on.
@@ -138,24 +128,6 @@ mod tests {
         assert_eq!(waited.charge(200), Some(Charge { ns: 5, waiters: 0 }));
         assert!(waited.is_settled());
         assert_eq!(waited.charge(300), None);
-    }
-
-    #[test]
-    fn what_nobody_was_charged_with_is_there_until_it_is_taken_and_is_not_that_of_others() {
-        let waited = Waited::new();
-        // A holds. B waits from 100 and gives up at 140. A releases at 200: B's 40, and nothing for the time since.
-        waited.begin(100);
-        assert_eq!(waited.end(140), 140);
-        assert_eq!(waited.charge(200), Some(Charge { ns: 40, waiters: 0 }));
-        assert_eq!(waited.take_rest(), None);
-        // A releases at 330; B, which waits from 300, has given up, and knows at 335. C waits, too.
-        assert_eq!((waited.begin(300), waited.begin(310)), (0, 1));
-        assert_eq!(waited.charge(330), Some(Charge { ns: 30 + 20, waiters: 2 }));
-        assert_eq!(waited.end(335), 335);
-        assert_eq!(waited.take_rest(), None, "C goes on waiting, and its time is not B's");
-        assert_eq!(waited.end(337), 337);
-        assert_eq!(waited.take_rest(), Some(5 + 7));
-        assert!(waited.is_settled());
     }
 
     #[test]

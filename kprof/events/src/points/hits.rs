@@ -19,8 +19,8 @@ use kprof::format::point::{BUCKET_PREFIX, PointCounter, PointPart, PointState, P
 use kprof::format::record::{Kind, NO_CPU};
 use kprof::format::waiting::part_names;
 use kprof::internals::Direct;
-use kprof::internals::{MAX_TEXT, OWNER_WAIT_US, Patience};
 use kprof::internals::own_frame;
+use kprof::internals::{MAX_TEXT, OWNER_WAIT_US, Patience};
 
 const OFF: u64 = PointState::Off.encode();
 const COUNT: u64 = PointState::Count.encode();

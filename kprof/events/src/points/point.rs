@@ -6,8 +6,8 @@
 
 use super::counts::add_saturating;
 use super::memory::{Offset, OffsetCell};
-use core::ptr;
 use core::fmt::Write;
+use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use kprof::format::point::{MAX_POINT_NAME, PointState, Unit, is_name};
 use kprof::format::probe::PointName;

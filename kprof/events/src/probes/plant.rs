@@ -56,8 +56,9 @@ impl Planned {
 }
 
 const NO_ROOM: CommandError = CommandError::State("no room for another probe: `unprobe` makes some");
-const IN_USE: CommandError =
-    CommandError::State("removed probes keep their room until their counts are read and their hits have ended: try again");
+const IN_USE: CommandError = CommandError::State(
+    "removed probes keep their room until their counts are read and their hits have ended: try again",
+);
 
 impl State {
     /// Checks that a probe can be put on this function, after those that are `planned`. Nothing changes.
@@ -104,9 +105,7 @@ impl State {
         }
         places::free_left(places);
         let last_used = |probe: &&Probe| probe.last_used.load(Ordering::Relaxed);
-        let can_go = |probe: &&Probe| {
-            probe.point.function() != 0 && !probe.is_planted() && last_used(probe) < since
-        };
+        let can_go = |probe: &&Probe| probe.point.function() != 0 && !probe.is_planted() && last_used(probe) < since;
         while free() < planned.probes {
             let oldest = probes.iter().filter(can_go).min_by_key(last_used).ok_or(NO_ROOM)?;
             if !self.retire(&oldest.point) {
@@ -125,7 +124,8 @@ impl State {
             }
         };
         // With the order of these loads and that of `Place::owner`, a hit that begins later sees no removed probe.
-        self.slots().iter().all(|slot| ends(&|| !slot.in_probe.load(Ordering::SeqCst))) && ends(&|| self.guests.are_gone())
+        self.slots().iter().all(|slot| ends(&|| !slot.in_probe.load(Ordering::SeqCst)))
+            && ends(&|| self.guests.are_gone())
     }
 
     /// Checks one instruction of a function. `known` is the function's probe, if it has or had one.

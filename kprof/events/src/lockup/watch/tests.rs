@@ -30,7 +30,8 @@ impl Cpu {
         self.watch.begin(self.now, N);
         if let Some((task, interrupts_off)) = sample {
             let tsc = self.now - step / 2;
-            let sample = Sample { tsc, address: 0xff00 + task, interrupts_off, user_instruction: self.user, task, ..AT_WORK };
+            let sample =
+                Sample { tsc, address: 0xff00 + task, interrupts_off, user_instruction: self.user, task, ..AT_WORK };
             self.watch.sample(&sample);
         }
         if let Some(reason) = self.watch.end(self.now, &shown, N) {
