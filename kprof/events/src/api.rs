@@ -73,10 +73,10 @@ impl<K: EventKernel> Events<K> {
         &self.instance.kernel
     }
 
-    /// The slot of this CPU. `None` before [`Events::init`], when the kernel may not know its CPUs yet.
+    /// The slot of this CPU. Not before [`Events::init`], when the kernel may not know its CPUs yet.
     #[inline(always)]
     pub(crate) fn slot(&self) -> Option<&'static EventSlot> {
-        self.state.slot(|| self.kernel().cpu())
+        self.state.slot(self.kernel().cpu())
     }
 
     /// Counts an event on the CPU that calls this, in the task that [`kprof::Kernel::task`] returns now.
@@ -135,17 +135,17 @@ impl<K: EventKernel> Events<K> {
     pub fn hit_with<const N: usize>(&'static self, point: &'static Point, weight: u64, arguments: [u64; N]) {
         const { assert!(N <= 2, "a hit has at most two arguments") };
         feature!({
-            if point.is_on() {
-                points::hit(self, point, weight, &arguments);
+            if let Some(counted) = point.counted() {
+                points::hit(self, point, counted, weight, &arguments);
             }
         }; else ());
     }
 
     /// Gives the profiler memory for dynamic probes (the ctl command `probe`). Does nothing with the feature off. Runs
-    /// in: ordinary code, once.
+    /// in: ordinary code, once, after [`Events::init`].
     ///
     /// # Errors
-    /// [`RegisterError::ProbesTwice`].
+    /// [`RegisterError`]: [`Events::init`] has not succeeded yet, or there is memory already.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn register_probes<const FUNCTIONS: usize, const PLACES: usize, const CALLS: usize>(
         &'static self,

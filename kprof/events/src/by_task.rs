@@ -17,15 +17,14 @@ impl State {
     /// Counts an event on `cpu`, which is the calling CPU, in the task that `task` returns.
     #[inline]
     pub(crate) fn count(&self, event: Event, cpu: impl FnOnce() -> usize, task: impl FnOnce() -> u64) {
+        if !self.is_installed() {
+            return;
+        }
         interrupts::without(|| {
             // A CPU without a ring, such as the sampler CPU, is not sampled and not counted.
-            let mut has_ring = false;
-            let slot = self.slot(|| {
-                let cpu = cpu();
-                has_ring = self.shared.ready.slot(cpu).is_some_and(|slot| slot.ring.get().is_some());
-                cpu
-            });
-            if let Some(slot) = slot.filter(|_| has_ring) {
+            let cpu = cpu();
+            let has_ring = self.shared.ready.slot(cpu).is_some_and(|slot| slot.ring.get().is_some());
+            if let Some(slot) = self.slot(cpu).filter(|_| has_ring) {
                 let task = (self.shared.state() == kprof::internals::State::Running).then(task);
                 slot.by_task.add(event, task);
             }

@@ -83,12 +83,10 @@ impl State {
         Ok(())
     }
 
-    /// The slot of a CPU; `None` before `install`, when nobody is asked for the CPU.
+    /// The slot of a CPU; `None` before `install`.
     #[inline(always)]
-    pub(crate) fn slot(&self, cpu: impl FnOnce() -> usize) -> Option<&'static EventSlot> {
-        let count = self.count.load(Ordering::Acquire);
-        let cpu = if count == 0 { return None } else { cpu() };
-        if cpu >= count {
+    pub(crate) fn slot(&self, cpu: usize) -> Option<&'static EventSlot> {
+        if cpu >= self.count.load(Ordering::Acquire) {
             return None;
         }
         // SAFETY: `install` stores the slots before their number. They live for ever and are only shared.
@@ -101,6 +99,11 @@ impl State {
         // SAFETY: as in `slot`. With no slots, the pointer is dangling but not null and aligned, which is enough for an
         // empty slice.
         unsafe { core::slice::from_raw_parts(self.slots.load(Ordering::Relaxed), count) }
+    }
+
+    /// Whether there are slots. If not, the kernel may not know its CPUs yet.
+    pub(crate) fn is_installed(&self) -> bool {
+        self.count.load(Ordering::Acquire) > 0
     }
 
     pub(crate) fn meta(&self) -> &'static Meta {

@@ -1,7 +1,7 @@
 //! Before `init` the kernel may not know its CPUs yet: nothing that it calls asks for one.
 #![cfg(feature = "profiling")]
 
-use kprof::{Breakpoint, CpuSet, Kernel, Profiler, Task, Unit};
+use kprof::{Breakpoint, CpuSet, Kernel, Profiler, RegisterError, Task, Unit};
 use kprof_events::{Alloc, Event, EventKernel, Events, Point, ProbeMemory, TaskState, TaskTimes};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ops::Range;
@@ -52,7 +52,7 @@ fn nothing_that_a_kernel_calls_before_init_asks_for_its_cpu() {
     let layout = Layout::new::<[u64; 4]>();
     // SAFETY: the layout is not empty, and the block is freed once, with it.
     unsafe { HEAP.dealloc(HEAP.alloc(layout), layout) };
-    EVENTS.register_probes(&PROBES).unwrap();
+    assert_eq!(EVENTS.register_probes(&PROBES), Err(RegisterError::NoSlot(0)));
     let mut stack = [0_u64; 4];
     let mut at = Breakpoint { pc: 0x1000, sp: (&raw mut stack[2]).addr() as u64, fp: 0 };
     // SAFETY: the stack is an array, and the registers are those of no code.

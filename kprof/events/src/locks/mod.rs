@@ -126,11 +126,10 @@ impl<R, K: Profiled, const NAMES_HOLDER: bool> RawLock<R, K, NAMES_HOLDER> {
 
     /// Tells the witness what this CPU waits for, until the result is dropped.
     fn enter(&self, wait: usize) -> Option<Entered<'_>> {
-        if !NAMES_HOLDER {
+        let events = Self::events();
+        if !NAMES_HOLDER || !events.state.is_installed() {
             return None;
         }
-        let events = Self::events();
-        // Before `init` there is no slot.
         let slot = events.slot()?;
         Some(slot.waits_for.begin(wait, events.kernel().task().id, &self.holder))
     }

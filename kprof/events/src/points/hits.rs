@@ -34,10 +34,15 @@ const MAX_COUNTER: usize = 34;
 pub(crate) fn hit<K: EventKernel, const N: usize>(
     events: &'static Events<K>,
     point: &'static Point,
+    counted: Offset,
     weight: u64,
     arguments: &[u64; N],
 ) {
-    match place(events, point.counted()) {
+    // Before `init`, when the kernel may not know its CPUs yet, no point has a place.
+    if counted.is_nowhere() {
+        return rare_hit(events, point, weight, arguments);
+    }
+    match place(events, counted) {
         Some(place) => place.count(weight),
         None => rare_hit(events, point, weight, arguments),
     }

@@ -1,8 +1,8 @@
 //! A point: its name and unit, its state, its number, its place in the list of all points.
 //!
-//! In: hits; ctl commands. Out: whether a hit counts, and where. Runs in: any but NMI. The state is one word: a hit
-//! loads it, and goes on only if it is not 0. A hit that is only counted needs to know nothing else: a point in another
-//! state has no place there.
+//! In: hits; ctl commands. Out: whether a hit counts, and where. Runs in: any but NMI. A hit loads one word, and goes on
+//! only if it is not 0. A hit that is only counted needs to know nothing else: the word is its place, and a point in
+//! another state has no place there.
 
 use super::counts::add_saturating;
 use super::memory::{Offset, OffsetCell};
@@ -31,9 +31,10 @@ pub(crate) const UNLISTED: u64 = u64::MAX;
 /// static READ_DONE: Point = Point::new("block.read", Unit::Nanoseconds);
 /// ```
 pub struct Point {
-    state: AtomicU64,
-    /// Where its counts are in each CPU's memory while its hits are only counted; else nowhere.
+    /// Where its counts are in each CPU's memory while its hits are only counted; nowhere in any other state; none while
+    /// the point is off.
     counted: OffsetCell,
+    state: AtomicU64,
     /// The state without what the lease has set.
     base: AtomicU64,
     /// Where its counts are in each CPU's memory.
@@ -53,6 +54,8 @@ pub struct Point {
     lost_weight: AtomicU64,
     pub(crate) role: Role,
 }
+
+const _: () = assert!(size_of::<Point>() == 88, "the documentation says so");
 
 /// The name of a point.
 pub(crate) type PointText = heapless::String<MAX_POINT_NAME>;
@@ -90,10 +93,10 @@ impl Point {
 
     const fn named(name: &'static str, unit: Unit, role: Role) -> Self {
         Self {
+            counted: OffsetCell::NOWHERE,
             state: AtomicU64::new(UNLISTED),
-            counted: OffsetCell::new(),
             base: AtomicU64::new(OFF),
-            offset: OffsetCell::new(),
+            offset: OffsetCell::NOWHERE,
             number: AtomicU32::new(u32::MAX),
             name,
             function: AtomicU64::new(0),
@@ -115,7 +118,7 @@ impl Point {
     /// few instructions to find the weight. Always `false` with the feature `profiling` off. Runs in: any.
     #[inline(always)]
     pub fn is_on(&self) -> bool {
-        self.state.load(Ordering::Relaxed) != OFF
+        self.counted.get().is_some()
     }
 
     /// Its name.
@@ -148,24 +151,24 @@ impl Point {
     /// Where its counts are in each CPU's memory.
     #[inline(always)]
     pub(crate) fn offset(&self) -> Offset {
-        self.offset.get()
+        self.offset.get().unwrap_or(Offset::NOWHERE)
     }
 
-    /// Where its counts are while its hits are only counted. While the state changes, it may be that of the state
-    /// before.
+    /// Where its counts are while its hits are only counted; `None` while the point is off. While the state changes, it
+    /// may be that of the state before.
     #[inline(always)]
-    pub(crate) fn counted(&self) -> Offset {
+    pub(crate) fn counted(&self) -> Option<Offset> {
         self.counted.get()
     }
 
     /// Whether it has a place in each CPU's memory.
     pub(crate) fn has_place(&self) -> bool {
-        self.offset.get() != Offset::NOWHERE
+        self.offset() != Offset::NOWHERE
     }
 
     /// Gives the point a place in each CPU's memory.
     pub(crate) fn give_place(&self, place: usize) {
-        self.offset.set_number(place);
+        self.offset.set(Some(Offset::of(place)));
     }
 
     /// Puts the point into a list, with its number, its state, and that without what the lease has set. Only for a
@@ -179,6 +182,7 @@ impl Point {
     /// Takes the point of a probe out of the list: it has no number, and soon another name. It keeps its place. Nobody
     /// may hit it any more.
     pub(crate) fn unlist(&self) {
+        self.counted.set(Some(Offset::NOWHERE));
         self.state.store(UNLISTED, Ordering::Relaxed);
         self.number.store(u32::MAX, Ordering::SeqCst);
     }
@@ -202,7 +206,11 @@ impl Point {
 
     /// Sets the state of a point that is in a list, or that its caller puts into one.
     pub(crate) fn set(&self, state: PointState) {
-        self.counted.store(if state == PointState::Count { self.offset() } else { Offset::NOWHERE });
+        self.counted.set(match state {
+            PointState::Off => None,
+            PointState::Count => Some(self.offset()),
+            _ => Some(Offset::NOWHERE),
+        });
         // Release: whoever sees that the point is in a list sees its offset.
         self.state.store(state.encode(), Ordering::Release);
     }

@@ -24,6 +24,9 @@ pub(crate) fn register<K: EventKernel, const FUNCTIONS: usize, const PLACES: usi
     events: &'static Events<K>,
     memory: &'static ProbeMemory<FUNCTIONS, PLACES, CALLS>,
 ) -> Result<(), RegisterError> {
+    if !events.state.is_installed() {
+        return Err(RegisterError::NoSlot(0));
+    }
     let mut result = Err(RegisterError::ProbesTwice);
     let probes = &events.state.probes;
     if probes.memory.get().is_none()
