@@ -7,7 +7,7 @@
 pub(crate) mod counts;
 
 use super::state::State;
-use crate::kernel::Event;
+use crate::event::Event;
 use core::fmt::Write;
 use kprof::format::record::{EVENT_NAMES, Kind};
 use kprof::internals::Patience;

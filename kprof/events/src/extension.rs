@@ -3,8 +3,8 @@
 //! In: the profiler's calls. Out: ctl commands checked and carried out, counts and settings in the meta stream, lines
 //! of the status. Runs in: ordinary code, except where the trait says something else.
 
-use super::api::Events;
-use super::lockup;
+use super::events::Events;
+use super::lockup::check::check;
 use super::points::{self, POINTS, PointText, WAITS};
 use super::state::State;
 use crate::kernel::EventKernel;
@@ -87,7 +87,7 @@ impl<K: EventKernel> Extension for Events<K> {
     }
 
     fn before_tick(&self, sampler_cpu: usize, is_first: bool) {
-        lockup::check(self, sampler_cpu, is_first);
+        check(self, sampler_cpu, is_first);
     }
 
     fn wants_times(&self) -> bool {

@@ -8,7 +8,7 @@
 //! An allocation is looked at after the inner allocator has made it, before anybody else knows its address; a free
 //! before the address can be used again. So the address of a recorded allocation is never in the table twice.
 
-use crate::api::Events;
+use crate::events::Events;
 use crate::kernel::EventKernel;
 use crate::points::place;
 use crate::points::{AllocSample, HEAP, Heap, POINTS, Sample};

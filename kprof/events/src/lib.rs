@@ -27,6 +27,8 @@ mod profiled;
 mod api;
 #[cfg(feature = "profiling")]
 mod by_task;
+mod event;
+mod events;
 #[cfg(feature = "profiling")]
 mod extension;
 #[cfg(feature = "profiling")]
@@ -40,7 +42,7 @@ mod points;
 #[cfg(feature = "profiling")]
 mod probes;
 #[cfg(all(test, feature = "profiling"))]
-mod quiet;
+mod tests;
 #[cfg(feature = "profiling")]
 mod records;
 #[cfg(feature = "profiling")]
@@ -56,10 +58,11 @@ mod waiting;
 
 mod off;
 
-pub use api::Events;
+pub use event::Event;
+pub use events::Events;
 #[cfg(feature = "profiling")]
 pub use heap::Alloc;
-pub use kernel::{Event, EventKernel, TaskState};
+pub use kernel::{EventKernel, TaskState};
 #[cfg(all(feature = "profiling", feature = "locks"))]
 pub use locks::RawLock;
 pub use lockup::Lockup;

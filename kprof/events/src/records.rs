@@ -6,7 +6,7 @@
 //! no page fault. A hit inside another hit of this CPU, and one for which the ring has no memory or no space, is lost,
 //! and counted as lost.
 
-use crate::api::Events;
+use crate::events::Events;
 use crate::kernel::EventKernel;
 use crate::points::Role;
 use crate::points::{Became, Point, PointCounts, Writing};

@@ -46,7 +46,7 @@ pub(crate) struct State {
     /// Why the kernel's tasks are blocked, by number; known from the first call of its scheduler on.
     pub(crate) wait_reasons: spin::Once<&'static [&'static str]>,
     /// The dynamic probes.
-    pub(crate) probes: super::probes::Probes,
+    pub(crate) probes: super::probes::probe::Probes,
 }
 
 impl State {
@@ -60,7 +60,7 @@ impl State {
             points_taker: spin::Mutex::new(()),
             events_taker: spin::Mutex::new(()),
             wait_reasons: spin::Once::new(),
-            probes: super::probes::Probes::new(),
+            probes: super::probes::probe::Probes::new(),
         }
     }
 

@@ -8,7 +8,7 @@
 //! A hit comes when the task runs again, in the task itself: its stack is then the one that it had when it left, its
 //! duration is known, and nothing has to be stored meanwhile but five words in the kernel's state of the task.
 
-use crate::api::Events;
+use crate::events::Events;
 use crate::kernel::{EventKernel, TaskState};
 use crate::points::{BLOCKED, LATENCY, OFF_CPU, POINTS, WAITS};
 use crate::points::{handle, own_frame};

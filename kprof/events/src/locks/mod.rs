@@ -22,7 +22,7 @@ pub(crate) mod waits_for;
 #[cfg(not(kprof_loom))]
 mod zero;
 
-use crate::api::Events;
+use crate::events::Events;
 use crate::points::{FAILED, HOLD, POINTS, Point, WAIT};
 use crate::points::{handle, own_frame};
 use crate::profiled::Profiled;

@@ -15,7 +15,7 @@ mod tests;
 use super::Lockup;
 use super::report::Report;
 use super::watch::{Counters, Found, Sample, Shown, Watch};
-use crate::api::Events;
+use crate::events::Events;
 use crate::kernel::EventKernel;
 use crate::slot::EventSlot;
 use core::sync::atomic::Ordering;

@@ -6,7 +6,7 @@
 //! lock, except a point's first one. With interrupts off, it takes that of the list, which a command holds while it
 //! sets the states of all points, and that of the meta stream, which is held for one record.
 
-use crate::api::Events;
+use crate::events::Events;
 use crate::kernel::EventKernel;
 use crate::points::{HEAP, Role};
 use crate::points::{Offset, POINTS, Point, PointCounts, Taken, UNLISTED, WAITS};

@@ -102,7 +102,9 @@ impl Offset {
 pub(crate) struct OffsetCell(AtomicUsize);
 
 impl OffsetCell {
-    pub(super) const NOWHERE: Self = Self(AtomicUsize::new(usize::MAX));
+    pub(super) const fn nowhere() -> Self {
+        Self(AtomicUsize::new(usize::MAX))
+    }
 
     pub(super) fn set(&self, offset: Option<Offset>) {
         self.0.store(offset.map_or(0, |offset| offset.0.get()), Ordering::Relaxed);

@@ -11,9 +11,9 @@ mod hits;
 mod list;
 #[cfg(feature = "locks")]
 mod locks;
-mod memory;
-mod point;
-mod records;
+pub(crate) mod memory;
+pub(crate) mod point;
+pub(crate) mod records;
 mod replaced;
 mod samples;
 mod waits;
@@ -26,11 +26,10 @@ pub(crate) use hits::{handle, hit, own_frame, place, register};
 pub(crate) use list::{POINTS, Wanted};
 #[cfg(feature = "locks")]
 pub(crate) use locks::{FAILED, HOLD, WAIT};
-pub(crate) use memory::{Offset, PointMemory};
+pub(crate) use memory::Offset;
 pub use point::Point;
 pub(crate) use point::UNLISTED;
 pub(crate) use point::{PointText, Role};
-pub(crate) use records::Records;
 pub(crate) use records::Writing;
 pub(crate) use replaced::put_account_back;
 pub use samples::AllocSample;

@@ -93,10 +93,10 @@ impl Point {
 
     const fn named(name: &'static str, unit: Unit, role: Role) -> Self {
         Self {
-            counted: OffsetCell::NOWHERE,
+            counted: OffsetCell::nowhere(),
             state: AtomicU64::new(UNLISTED),
             base: AtomicU64::new(OFF),
-            offset: OffsetCell::NOWHERE,
+            offset: OffsetCell::nowhere(),
             number: AtomicU32::new(u32::MAX),
             name,
             function: AtomicU64::new(0),

@@ -7,9 +7,11 @@
 //! counted as lost, once.
 
 use super::asked::Registers;
+use super::calls;
+use super::memory::Memory;
 use super::places::{self, Instruction, Place};
-use super::{Installed, Memory, Probe, calls};
-use crate::api::Events;
+use super::probe::{Installed, Probe};
+use crate::events::Events;
 use crate::kernel::EventKernel;
 use crate::points;
 use crate::points::Point;

@@ -2,7 +2,9 @@
 //!
 //! In: a static. Out: the same memory as slices. Runs in: ordinary code, once.
 
-use super::{CallSet, Place, Probe};
+use super::calls::CallSet;
+use super::places::Place;
+use super::probe::Probe;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -4,9 +4,11 @@
 //! byte of each instruction, or that byte again. Runs in: ordinary code, under the writer's lock. Other CPUs may
 //! execute the code meanwhile: one byte is written at a time, so they execute the `int3` or the instruction.
 
+use super::calls;
+use super::memory::{Memory, ProbeMemory};
 use super::places::{self, Instruction, JUMPS, PUSH_RBP, Place, RET};
-use super::{Installed, Memory, Probe, ProbeMemory, calls};
-use crate::api::Events;
+use super::probe::{Installed, KernelText, Probe};
+use crate::events::Events;
 use crate::kernel::EventKernel;
 use crate::points::POINTS;
 use crate::state::State;
@@ -276,6 +278,17 @@ impl State {
     pub(crate) fn has_probe(&self, address: u64) -> bool {
         let found = self.probes.memory.get().and_then(|installed| installed.probe_on(address));
         found.is_some_and(|(_, probe)| probe.is_planted())
+    }
+}
+
+impl<K: EventKernel> KernelText for Events<K> {
+    unsafe fn patch(&self, address: u64, byte: u8) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.kernel().patch(address, byte) }
+    }
+
+    fn is_stub(&self, address: u64) -> bool {
+        self.kernel().is_entry_code(address)
     }
 }
 

@@ -4,13 +4,15 @@
 mod ends;
 mod room;
 
-use super::*;
+use super::memory::ProbeMemory;
+use super::{on_breakpoint, register};
 use crate::EventSlot;
+use crate::events::Events;
 use crate::kernel::EventKernel;
 use crate::points::{PointCounts, Taken};
 use core::mem::MaybeUninit;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU8, AtomicUsize};
+use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use kprof::Breakpoint;
 use kprof::ControlFile;
 use kprof::CpuSlot;

@@ -1,8 +1,8 @@
 //! Tests of a check: what the counters of a CPU tell, and what they do not tell.
 
 use super::*;
-use crate::kernel::Event;
-use crate::quiet::{self, Quiet};
+use crate::event::Event;
+use crate::tests::quiet::{self, Quiet};
 use core::sync::atomic::Ordering;
 use kprof::internals::with_tick;
 use kprof::{Config, Outcome, Profiler};
