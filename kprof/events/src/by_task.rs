@@ -10,8 +10,7 @@ use super::state::State;
 use crate::event::Event;
 use core::fmt::Write;
 use kprof::format::record::{EVENT_NAMES, Kind};
-use kprof::internals::Patience;
-use kprof::internals::interrupts;
+use kprof::internals::{Patience, interrupts};
 
 impl State {
     /// Counts an event on `cpu`, which is the calling CPU, in the task that `task` returns.

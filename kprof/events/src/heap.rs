@@ -10,14 +10,12 @@
 
 use crate::events::Events;
 use crate::kernel::EventKernel;
-use crate::points::place;
-use crate::points::{AllocSample, HEAP, Heap, POINTS, Sample};
+use crate::points::{AllocSample, HEAP, Heap, POINTS, Sample, place};
 use core::alloc::{GlobalAlloc, Layout};
 use core::num::NonZeroU64;
 use kprof::RegisterError;
 use kprof::format::point::PointState;
-use kprof::internals::Direct;
-use kprof::internals::{interrupts, own_frame};
+use kprof::internals::{Direct, interrupts, own_frame};
 
 /// A kernel's global allocator whose allocations kprof counts and records. With the cargo feature `profiling` off
 /// it is the inner allocator alone.

@@ -41,8 +41,6 @@ mod lockup;
 mod points;
 #[cfg(feature = "profiling")]
 mod probes;
-#[cfg(all(test, feature = "profiling"))]
-mod tests;
 #[cfg(feature = "profiling")]
 mod records;
 #[cfg(feature = "profiling")]
@@ -53,6 +51,8 @@ mod state;
 mod sync;
 #[cfg(feature = "profiling")]
 mod task_times;
+#[cfg(all(test, feature = "profiling"))]
+mod tests;
 #[cfg(feature = "profiling")]
 mod waiting;
 

@@ -8,8 +8,7 @@
 
 use crate::events::Events;
 use crate::kernel::EventKernel;
-use crate::points::Role;
-use crate::points::{Became, Point, PointCounts, Writing};
+use crate::points::{Became, Point, PointCounts, Role, Writing};
 use crate::state::State;
 use core::mem::MaybeUninit;
 use kprof::RegisterError;

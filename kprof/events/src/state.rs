@@ -9,8 +9,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use kprof::InitError;
 use kprof::config::{Config, Trigger};
-use kprof::internals::Meta;
-use kprof::internals::Shared;
+use kprof::internals::{Meta, Shared};
 
 /// How many are in a few instructions that somebody must wait for, on all CPUs.
 pub(crate) struct Guests(AtomicUsize);

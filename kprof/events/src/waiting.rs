@@ -10,15 +10,13 @@
 
 use crate::events::Events;
 use crate::kernel::{EventKernel, TaskState};
-use crate::points::{BLOCKED, LATENCY, OFF_CPU, POINTS, WAITS};
-use crate::points::{handle, own_frame};
+use crate::points::{BLOCKED, LATENCY, OFF_CPU, POINTS, WAITS, handle, own_frame};
 use crate::task_times::{Report, TaskTimes};
 use core::fmt::Write;
 use kprof::clock::ticks_to_ns;
 use kprof::format::record::Kind;
 use kprof::format::waiting::{are_reasons, is_blocked, part_names};
-use kprof::internals::MAX_TEXT;
-use kprof::internals::timestamp;
+use kprof::internals::{MAX_TEXT, timestamp};
 
 /// See [`crate::Events::created`].
 #[cold]

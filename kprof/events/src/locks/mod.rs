@@ -23,8 +23,7 @@ pub(crate) mod waits_for;
 mod zero;
 
 use crate::events::Events;
-use crate::points::{FAILED, HOLD, POINTS, Point, WAIT};
-use crate::points::{handle, own_frame};
+use crate::points::{FAILED, HOLD, POINTS, Point, WAIT, handle, own_frame};
 use crate::profiled::Profiled;
 use crate::state::State;
 use core::marker::PhantomData;

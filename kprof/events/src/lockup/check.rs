@@ -24,9 +24,7 @@ use kprof::config::Trigger;
 use kprof::format::counter::Counter;
 use kprof::format::marker::{Facts, Marker};
 use kprof::format::record::{Kind, SampleHeader};
-use kprof::internals::Patience;
-use kprof::internals::Shared;
-use kprof::internals::timestamp;
+use kprof::internals::{Patience, Shared, timestamp};
 
 /// How long to wait for the meta stream's lock, which a CPU that is locked up may hold, in microseconds.
 const META_WAIT_US: u64 = 1000;

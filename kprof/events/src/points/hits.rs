@@ -8,8 +8,7 @@
 
 use crate::events::Events;
 use crate::kernel::EventKernel;
-use crate::points::{HEAP, Role};
-use crate::points::{Offset, POINTS, Point, PointCounts, Taken, UNLISTED, WAITS};
+use crate::points::{HEAP, Offset, POINTS, Point, PointCounts, Role, Taken, UNLISTED, WAITS};
 use crate::state::State;
 use core::fmt::Write;
 use core::ptr;
@@ -18,9 +17,7 @@ use kprof::RegisterError;
 use kprof::format::point::{BUCKET_PREFIX, PointCounter, PointPart, PointState, Points};
 use kprof::format::record::{Kind, NO_CPU};
 use kprof::format::waiting::part_names;
-use kprof::internals::Direct;
-use kprof::internals::own_frame;
-use kprof::internals::{MAX_TEXT, OWNER_WAIT_US, Patience};
+use kprof::internals::{Direct, MAX_TEXT, OWNER_WAIT_US, Patience, own_frame};
 
 const OFF: u64 = PointState::Off.encode();
 const COUNT: u64 = PointState::Count.encode();

@@ -13,15 +13,11 @@ use crate::points::{PointCounts, Taken};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use kprof::Breakpoint;
-use kprof::ControlFile;
-use kprof::CpuSlot;
 use kprof::config::{Config, Setup};
 use kprof::format::event::MAX_ARGUMENTS;
 use kprof::format::record::EventHeader;
 use kprof::internals::Ring;
-use kprof::{CpuSet, Profiler, Trigger};
-use kprof::{Kernel, Task};
+use kprof::{Breakpoint, ControlFile, CpuSet, CpuSlot, Kernel, Profiler, Task, Trigger};
 
 const CODE_BYTES: usize = 256;
 const STACK_WORDS: usize = 64;
