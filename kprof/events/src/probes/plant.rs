@@ -121,7 +121,7 @@ impl State {
     }
 
     /// Whether no CPU handles a hit any more that has begun before this call. Waits for them.
-    fn has_no_hit(&self) -> bool {
+    pub(super) fn has_no_hit(&self) -> bool {
         let mut patience = Patience::us(OWNER_WAIT_US, self.tsc_hz());
         let mut ends = |is_over: &dyn Fn() -> bool| loop {
             if is_over() || !patience.go_on() {

@@ -6,7 +6,11 @@ use kprof::format::record::{Header, Kind, MetaHeader};
 
 /// A machine with more functions, of 16 bytes each: at 0x50, 0x60 and so on, with a `ret` at their end.
 fn with_functions() -> Machine {
-    let machine = with_memory();
+    with_functions_on(1)
+}
+
+fn with_functions_on(cpus: usize) -> Machine {
+    let machine = with_memory_of(cpus);
     for entry in functions() {
         machine.events.kernel().code[entry].store(0x55, Ordering::Relaxed);
         machine.events.kernel().code[entry + 8].store(0xc3, Ordering::Relaxed);
@@ -142,4 +146,82 @@ fn the_lines_of_one_write_leave_each_other_their_room() {
     assert_eq!([0, 1, 2].map(|index| machine.byte(entries[index])), [INT3, 0x55, INT3]);
     let error = machine.write(&format!("{}\n{}", line(entries[0]), line(entries[1]))).unwrap_err();
     assert!(error.contains("no room for another probe"), "{error}");
+}
+
+/// Executes the instruction at this offset as a CPU does: an `int3` that is there now is handled a little later.
+fn execute(machine: &Machine, offset: usize, stack: &mut [u64; STACK_WORDS], delay: u32) {
+    while machine.byte(offset) == INT3 {
+        (0..delay).for_each(|_| core::hint::spin_loop());
+        let after = machine.hit(offset, stack, 20).expect("it is no breakpoint of the kernel");
+        let is_entry = offset % 16 == 0;
+        let expected = if is_entry { (offset + 1, 19) } else { (0x30, 21) };
+        match after == (offset, 20) {
+            // Back to the instruction.
+            true => {}
+            false => return assert_eq!(after, expected, "{offset:x}"),
+        }
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
+fn probes_that_come_and_go_while_other_cpus_call_their_functions_change_no_call_and_count_none_twice() {
+    const ROUNDS: usize = 300;
+    let machine = with_functions_on(2);
+    let (is_over, calls) = (AtomicUsize::new(0), AtomicU64::new(0));
+    let entries: Vec<usize> = functions().collect();
+    let (mut counted, mut weight) = (0, 0);
+    std::thread::scope(|scope| {
+        // The last of these has no slot, so its calls are lost.
+        for cpu in 0..3_usize {
+            let (machine, is_over, calls, entries) = (&machine, &is_over, &calls, &entries);
+            scope.spawn(move || {
+                OWN_CPU.set(Some(cpu));
+                let mut stack = [0; STACK_WORDS];
+                stack[20] = machine.at(0x30);
+                for round in 0.. {
+                    if is_over.load(Ordering::Relaxed) != 0 {
+                        return;
+                    }
+                    let entry = entries[(round * 7 + cpu) % entries.len()];
+                    execute(machine, entry, &mut stack, (round % 5 * 20) as u32);
+                    calls.fetch_add(1, Ordering::Relaxed);
+                    execute(machine, entry + 8, &mut stack, (round % 3 * 20) as u32);
+                }
+            });
+        }
+        let _ends = Ends(&is_over);
+        for round in 0..ROUNDS {
+            let two = [round % entries.len(), (round * 5 + 1) % entries.len()].map(|index| entries[index]);
+            for entry in two {
+                // A CPU may be paused inside a hit for longer than the writer waits.
+                while machine.write(&probe(entry)).is_err_and(|error| error.contains("try again")) {}
+            }
+            std::thread::yield_now();
+            machine.write("unprobe all").unwrap();
+            assert!(machine.events.state.has_no_hit());
+            for entry in if two[0] == two[1] { &two[..1] } else { &two[..] } {
+                let (hits, ns, lost) = machine.taken(*entry);
+                (counted, weight) = (counted + hits + lost, weight + ns);
+            }
+        }
+    });
+    let calls = calls.into_inner();
+    assert!(counted > 0 && counted <= calls, "{counted} counted, {calls} calls");
+    assert!(weight < 1_000_000_000_000, "no time is that of a call that ended long ago: {weight} ns");
+    let memory = machine.events.state.probes.memory.get().unwrap().memory;
+    assert!(memory.calls.iter().all(|set| set.is_free()), "what has not ended was removed");
+    for pair in entries.chunks(2) {
+        pair.iter().for_each(|entry| machine.write(&probe(*entry)).unwrap());
+        machine.write("unprobe all").unwrap();
+    }
+}
+
+/// Ends the other threads, also if the test fails.
+struct Ends<'a>(&'a AtomicUsize);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(1, Ordering::Relaxed);
+    }
 }
