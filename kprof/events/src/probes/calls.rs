@@ -132,14 +132,14 @@ pub(super) fn end(calls: &'static [CallSet], stack: u64, owner: u64, arguments: 
     is_mine.then_some(begun_tsc)
 }
 
-/// Removes all calls of this owner, whose probe was removed: their ends will not be seen.
-pub(super) fn forget(calls: &'static [CallSet], owner: u64) {
-    let of_owner = |entry: &Entry<'_>| entry.owner.load(Ordering::Relaxed) == owner;
-    for entry in calls.iter().flat_map(CallSet::entries).filter(of_owner) {
+/// Removes the calls of all owners whose probes were removed: their ends will not be seen.
+pub(super) fn forget(calls: &'static [CallSet], is_gone: impl Fn(u64) -> bool) {
+    let is_over = |entry: &Entry<'_>| is_gone(entry.owner.load(Ordering::Relaxed));
+    for entry in calls.iter().flat_map(CallSet::entries).filter(is_over) {
         let stack = entry.stack.load(Ordering::Relaxed);
         // Somebody may have ended it, and another call has the entry.
-        if stack != HELD && entry.hold(stack) {
-            entry.release(if of_owner(&entry) { 0 } else { stack });
+        if stack > HELD && entry.hold(stack) {
+            entry.release(if is_over(&entry) { 0 } else { stack });
         }
     }
 }

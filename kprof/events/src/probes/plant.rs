@@ -320,9 +320,10 @@ impl Installed {
         let is_entry = |place: &&Place| place.instruction().begins();
         its_own().filter(is_entry).for_each(|place| self.set(place, 0));
         its_own().filter(|place| !is_entry(place)).for_each(|place| self.set(place, 0));
-        let number = self.memory.probes.iter().position(|other| ptr::eq(other, probe)).unwrap_or(0);
-        calls::forget(self.memory.calls, probe.owner(number));
         probe.generation.fetch_add(1, Ordering::Relaxed);
+        // A CPU that has seen the owner before may still note a call: it is forgotten with the next probe's.
+        let is_gone = |owner| self.memory.probe_of(owner).is_none_or(|probe| !probe.is_of_generation(owner));
+        calls::forget(self.memory.calls, is_gone);
         // So that ctl shows which functions have a probe.
         probe.point.choose(PointState::Off, false);
     }
