@@ -28,8 +28,8 @@ macro_rules! waiting {
 }
 
 impl<K: EventKernel> Events<K> {
-    /// Sets the profiler up with its events: call it instead of [`kprof::Profiler::init`]. `slots` returns one slot for each
-    /// slot of the profiler. Neither function is called with the feature off, nor by a second call.
+    /// Sets the profiler up with its events: call it instead of [`kprof::Profiler::init`]. `slots` returns one slot for
+    /// each slot of the profiler. Neither function is called with the feature off, nor by a second call.
     ///
     /// # Errors
     /// [`InitError`]: as of [`kprof::Profiler::init`], or there are too few slots, or another profiler has them.

@@ -1,6 +1,7 @@
 //! What a kernel counts by task.
 //!
-//! In: the kernel's calls of [`crate::Events::count`]. Out: an index of [`kprof::format::record::EVENT_NAMES`]. Runs in: any but NMI.
+//! In: the kernel's calls of [`crate::Events::count`]. Out: an index of [`kprof::format::record::EVENT_NAMES`]. Runs
+//! in: any but NMI.
 
 /// The events that [`crate::Events::count`] counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,5 @@
-//! The type that a kernel puts into a second `static`. Its methods are in `api.rs`, and in the part that each belongs to.
+//! The type that a kernel puts into a second `static`. Its methods are in `api.rs`, and in the part that each belongs
+//! to.
 //!
 //! In: the kernel's profiler. Out: the kernel, and the state of its events. Runs in: any.
 #![cfg_attr(not(feature = "profiling"), allow(unused_variables))]

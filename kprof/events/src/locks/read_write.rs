@@ -2,7 +2,8 @@
 //!
 //! In: the calls of `lock_api`'s traits of such locks. Out: the same calls of the inner lock, by `take`, `attempt` and
 //! `give_back`. Runs in: wherever the kernel locks, never in an NMI. The lock can be downgraded if the inner one can: a
-//! writer that becomes a reader lets others in, so this is a release. Nothing here reads a clock or hits a point itself.
+//! writer that becomes a reader lets others in, so this is a release. Nothing here reads a clock or hits a point
+//! itself.
 
 use super::RawLock;
 use crate::profiled::Profiled;

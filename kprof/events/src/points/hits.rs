@@ -178,8 +178,8 @@ impl State {
         kept
     }
 
-    /// Writes what the point of a removed probe has counted, and takes its name. No CPU may handle a hit of it. `false`,
-    /// with the name still there, if the counts do not fit, or somebody else uses them for too long.
+    /// Writes what the point of a removed probe has counted, and takes its name. No CPU may handle a hit of it.
+    /// `false`, with the name still there, if the counts do not fit, or somebody else uses them for too long.
     pub(crate) fn retire(&self, point: &Point) -> bool {
         let mut patience = Patience::us(OWNER_WAIT_US, self.tsc_hz());
         let Some(_only_taker) = patience.clone().lock(&self.points_taker) else { return false };

@@ -75,8 +75,8 @@ impl PointMemory {
     }
 }
 
-/// Where the counts of a point are in the memory of each CPU: at which byte its place ends, or [`Offset::NOWHERE`]. So a
-/// hit needs no multiplication, and one word has this and whether a hit is to be counted.
+/// Where the counts of a point are in the memory of each CPU: at which byte its place ends, or [`Offset::NOWHERE`]. So
+/// a hit needs no multiplication, and one word has this and whether a hit is to be counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Offset(NonZeroUsize);
 

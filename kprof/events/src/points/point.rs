@@ -1,7 +1,7 @@
 //! A point: its name and unit, its state, its number, its place in the list of all points.
 //!
-//! In: hits; ctl commands. Out: whether a hit counts, and where. Runs in: any but NMI. A hit loads one word, and goes on
-//! only if it is not 0. A hit that is only counted needs to know nothing else: the word is its place, and a point in
+//! In: hits; ctl commands. Out: whether a hit counts, and where. Runs in: any but NMI. A hit loads one word, and goes
+//! on only if it is not 0. A hit that is only counted needs to know nothing else: the word is its place, and a point in
 //! another state has no place there.
 
 use super::counts::add_saturating;
@@ -31,8 +31,8 @@ pub(crate) const UNLISTED: u64 = u64::MAX;
 /// static READ_DONE: Point = Point::new("block.read", Unit::Nanoseconds);
 /// ```
 pub struct Point {
-    /// Where its counts are in each CPU's memory while its hits are only counted; nowhere in any other state; none while
-    /// the point is off.
+    /// Where its counts are in each CPU's memory while its hits are only counted; nowhere in any other state; none
+    /// while the point is off.
     counted: OffsetCell,
     state: AtomicU64,
     /// The state without what the lease has set.

@@ -32,8 +32,8 @@ pub(crate) unsafe fn on_breakpoint<K: EventKernel>(
     registers: impl FnOnce() -> Registers,
 ) -> bool {
     let Some(Installed { memory, .. }) = events.state.probes.memory.get() else { return false };
-    // Before the search: a place and its probe stay what they are until the flag is cleared. Interrupts are off, so only
-    // code that is called from here finds it set.
+    // Before the search: a place and its probe stay what they are until the flag is cleared. Interrupts are off, so
+    // only code that is called from here finds it set.
     let Some(slot) = events.slot().filter(|slot| !slot.in_probe.swap(true, Ordering::SeqCst)) else {
         // SAFETY: the caller's promise.
         return events.state.guests.with(|| unsafe { lose(events, memory, at) });
@@ -78,8 +78,8 @@ unsafe fn emulate(at: &mut Breakpoint, instruction: Instruction) {
     }
 }
 
-/// At a breakpoint without a place: goes back to the instruction, if it is there again, because a probe was removed after
-/// this CPU had executed its `int3`. `false`, with nothing changed, if it is no breakpoint of a probe.
+/// At a breakpoint without a place: goes back to the instruction, if it is there again, because a probe was removed
+/// after this CPU had executed its `int3`. `false`, with nothing changed, if it is no breakpoint of a probe.
 #[cold]
 #[inline(never)]
 fn go_back<K: EventKernel>(events: &Events<K>, memory: &Memory, at: &mut Breakpoint) -> bool {

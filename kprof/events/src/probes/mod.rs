@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A CPU may have executed an `int3` that was removed before its handler looks for the place. If it still finds the
-//! place, it only emulates the instruction; otherwise it executes the instruction that is there again. Probes and places
-//! are used again for other functions once no CPU handles a hit that has begun before the removal.
+//! place, it only emulates the instruction; otherwise it executes the instruction that is there again. Probes and
+//! places are used again for other functions once no CPU handles a hit that has begun before the removal.
 
 mod asked;
 mod calls;

@@ -153,7 +153,7 @@ fn execute(machine: &Machine, offset: usize, stack: &mut [u64; STACK_WORDS], del
     while machine.byte(offset) == INT3 {
         (0..delay).for_each(|_| core::hint::spin_loop());
         let after = machine.hit(offset, stack, 20).expect("it is no breakpoint of the kernel");
-        let is_entry = offset % 16 == 0;
+        let is_entry = offset.is_multiple_of(16);
         let expected = if is_entry { (offset + 1, 19) } else { (0x30, 21) };
         match after == (offset, 20) {
             // Back to the instruction.
