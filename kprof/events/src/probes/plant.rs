@@ -66,8 +66,8 @@ const IN_USE: CommandError = CommandError::State(
 );
 
 impl State {
-    /// Checks that a probe can be put on this function, after those that are `planned`. Nothing changes.
-    /// `by_lease`: it is to end with the lease.
+    /// Checks that a probe can be put on this function, after those that are `planned`. Nothing changes but that removed
+    /// probes may lose their room. `by_lease`: it is to end with the lease.
     pub(crate) fn check_probe(
         &self,
         wanted: ProbePlaces<'_>,
@@ -143,7 +143,8 @@ impl State {
         planned: &mut Planned,
     ) -> Result<(), CommandError> {
         if let Some(place) = places::find(installed.memory.places, address) {
-            // That of a probe that was removed belongs to nobody.
+            // That of a probe that was removed belongs to nobody, and may have to leave the table for another line.
+            planned.places += usize::from(place.owner() == 0);
             let is_others = installed.memory.probe_of(place.owner()).is_some_and(|owner| !is_same(known, owner));
             let is_fit = !is_others && is_entry == place.instruction().begins();
             return if is_fit { Ok(()) } else { Err(CommandError::State("the instruction belongs to another probe")) };

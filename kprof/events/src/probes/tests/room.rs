@@ -148,6 +148,22 @@ fn the_lines_of_one_write_leave_each_other_their_room() {
     assert!(error.contains("no room for another probe"), "{error}");
 }
 
+#[test]
+fn an_instruction_of_a_removed_probe_needs_room_again() {
+    let machine = with_functions();
+    let entries: Vec<usize> = functions().take(2).collect();
+    let code = machine.events.kernel().code;
+    [4, 5].iter().for_each(|distance| code[entries[0] + distance].store(0xc3, Ordering::Relaxed));
+    code[entries[1] + 4].store(0xc3, Ordering::Relaxed);
+    // Two places of a removed probe, and four of another one: all six.
+    machine.write(&probe(entries[1])).unwrap();
+    machine.write("unprobe all").unwrap();
+    machine.write(&format!("probe @{:x} 4 5 8", entries[0])).unwrap();
+    let error = machine.write(&format!("probe @{:x} 4 8", entries[1])).unwrap_err();
+    assert!(error.contains("no room for another probe"), "three places, and there is room for two: {error}");
+    machine.write(&probe(entries[1])).unwrap();
+}
+
 /// Executes the instruction at this offset as a CPU does: an `int3` that is there now is handled a little later.
 fn execute(machine: &Machine, offset: usize, stack: &mut [u64; STACK_WORDS], delay: u32) {
     while machine.byte(offset) == INT3 {
