@@ -7,6 +7,7 @@
 use crate::errors::{CommandError, ControlError};
 use crate::format::command::Command;
 use crate::format::counter::Counter;
+use crate::format::point::MAX_POINT_NAME;
 use crate::format::settings::Setting;
 use crate::state::more_stream::MoreStream;
 use core::fmt::{self, Write};
@@ -103,7 +104,7 @@ pub trait Extension: Sync {
     }
 
     /// The name of the point with this number. Runs in: any, a panic handler too.
-    fn point_name(&self, number: u64) -> Option<&'static str> {
+    fn point_name(&self, number: u64) -> Option<heapless::String<MAX_POINT_NAME>> {
         let _ = number;
         None
     }

@@ -32,7 +32,7 @@ impl Patience {
     }
 
     /// Whether to check once more. Pauses the CPU for a moment.
-    pub(crate) fn go_on(&mut self) -> bool {
+    pub fn go_on(&mut self) -> bool {
         core::hint::spin_loop();
         self.spend(timestamp::read())
     }

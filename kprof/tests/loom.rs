@@ -340,60 +340,6 @@ fn a_frame_that_is_left_under_the_look_is_not_taken_for_the_one_that_was_publish
     met(&LEFT);
 }
 
-/// One that waits and gives up, one that waits and takes the lock, and a third that only releases: the waits that ended
-/// are charged once, and what is left belongs to the next release.
-#[test]
-fn a_wait_that_is_given_up_is_charged_once() {
-    use std::sync::atomic::AtomicU64 as Plain;
-    static ON_ITSELF: AtomicUsize = AtomicUsize::new(0);
-    static LEFT: AtomicUsize = AtomicUsize::new(0);
-    model(|| {
-        let lock = Arc::new((loom::sync::Mutex::new(()), waited::Waited::new()));
-        let (clock, sums) = (Arc::new(Plain::new(1)), Arc::new([Plain::new(0), Plain::new(0)]));
-        let now = |clock: &Plain| clock.fetch_add(10, Ordering::SeqCst);
-        let side = |waits: bool| {
-            let (lock, clock, sums) = (lock.clone(), clock.clone(), sums.clone());
-            move || {
-                let begun = waits.then(|| now(&clock));
-                begun.map(|begun| lock.1.begin(begun));
-                let held = lock.0.lock().unwrap();
-                if let Some(begun) = begun {
-                    sums[0].fetch_add(lock.1.end(now(&clock)) - begun, Ordering::SeqCst);
-                }
-                if let Some(charge) = lock.1.charge(now(&clock)) {
-                    sums[1].fetch_add(charge.ns, Ordering::SeqCst);
-                }
-                drop(held);
-            }
-        };
-        let holder = thread::spawn(side(false));
-        let gives_up = {
-            let (lock, clock, sums) = (lock.clone(), clock.clone(), sums.clone());
-            thread::spawn(move || {
-                let begun = now(&clock);
-                lock.1.begin(begun);
-                sums[0].fetch_add(lock.1.end(now(&clock)) - begun, Ordering::SeqCst);
-                let is_locked = lock.0.try_lock().is_err();
-                if let Some(rest) = (!is_locked).then(|| lock.1.take_rest()).flatten() {
-                    sums[1].fetch_add(rest, Ordering::SeqCst);
-                    ON_ITSELF.fetch_add(1, Ordering::Relaxed);
-                }
-            })
-        };
-        side(true)();
-        [holder, gives_up].into_iter().for_each(|thread| thread.join().unwrap());
-        if let Some(charge) = lock.1.charge(now(&clock)) {
-            sums[1].fetch_add(charge.ns, Ordering::SeqCst);
-            LEFT.fetch_add(1, Ordering::Relaxed);
-        }
-        assert!(lock.1.is_settled());
-        let [waited, charged] = [&sums[0], &sums[1]].map(|sum| sum.load(Ordering::SeqCst));
-        assert!(waited > 0 && waited == charged, "{waited} waited, {charged} charged");
-    });
-    met(&ON_ITSELF);
-    met(&LEFT);
-}
-
 /// Two that take a lock, both as if they had to wait, beside a third that only releases: whatever the order, the sum of
 /// charges is the sum of waits, and nothing is left.
 #[test]

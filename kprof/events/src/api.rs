@@ -1,5 +1,4 @@
-//! The API of events: the type that a kernel puts into a second `static`, and its methods. The API is the same with the
-//! feature `profiling` on and off.
+//! The API of events: the methods of [`Events`]. The API is the same with the feature `profiling` on and off.
 //!
 //! In: the kernel's memory, and one call where each thing happens. Out: each method is one call of its part. Runs in:
 //! each method says where. With the feature off every method does nothing, calls no closure, and adds no byte to the
@@ -7,16 +6,16 @@
 #![cfg_attr(not(feature = "profiling"), allow(unused_variables))]
 
 #[cfg(feature = "profiling")]
-use super::{points, points::WAITS, probes, records, state::State, waiting};
-use crate::kernel::{Event, EventKernel, TaskState};
+use super::{points, points::WAITS, probes, records, waiting};
+use crate::event::Event;
+use crate::events::Events;
+use crate::kernel::{EventKernel, TaskState};
 use crate::{EventSlot, Point, PointCounts, ProbeMemory, TaskTimes};
 use core::mem::MaybeUninit;
-use kprof::Breakpoint;
-use kprof::Profiler;
 use kprof::config::Setup;
 #[cfg(feature = "profiling")]
-use kprof::internals::{self, Instance};
-use kprof::{InitError, RegisterError};
+use kprof::internals;
+use kprof::{Breakpoint, InitError, RegisterError};
 
 /// The body of a call of the scheduler: nothing if nobody wants to know what tasks do, or if the feature is off.
 macro_rules! waiting {
@@ -28,34 +27,12 @@ macro_rules! waiting {
     }};
 }
 
-/// The events of a kernel, beside its [`Profiler`]. Make it in a `static`.
-pub struct Events<K: EventKernel> {
-    #[cfg(feature = "profiling")]
-    pub(crate) instance: &'static Instance<K>,
-    #[cfg(feature = "profiling")]
-    pub(crate) state: State,
-    #[cfg(not(feature = "profiling"))]
-    profiler: core::marker::PhantomData<&'static Profiler<K>>,
-}
-
 impl<K: EventKernel> Events<K> {
-    /// Makes the events of a profiler, for a `static`.
-    pub const fn new(profiler: &'static Profiler<K>) -> Self {
-        Self {
-            #[cfg(feature = "profiling")]
-            instance: &profiler.instance,
-            #[cfg(feature = "profiling")]
-            state: State::new(&profiler.instance.shared),
-            #[cfg(not(feature = "profiling"))]
-            profiler: core::marker::PhantomData,
-        }
-    }
-
-    /// Sets the profiler up with its events: call it instead of [`Profiler::init`]. `slots` returns one slot for each
-    /// slot of the profiler. Neither function is called with the feature off, nor by a second call.
+    /// Sets the profiler up with its events: call it instead of [`kprof::Profiler::init`]. `slots` returns one slot for
+    /// each slot of the profiler. Neither function is called with the feature off, nor by a second call.
     ///
     /// # Errors
-    /// [`InitError`]: as of [`Profiler::init`], or there are too few slots, or another profiler has them.
+    /// [`InitError`]: as of [`kprof::Profiler::init`], or there are too few slots, or another profiler has them.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn init(
         &'static self,
@@ -65,12 +42,6 @@ impl<K: EventKernel> Events<K> {
         feature!({
             internals::init(self.state.shared, self, setup, |cpus, config| self.state.install(slots(), cpus, config))
         }; else Ok(()))
-    }
-
-    #[cfg(feature = "profiling")]
-    #[inline(always)]
-    pub(crate) fn kernel(&self) -> &'static K {
-        &self.instance.kernel
     }
 
     /// Counts an event on the CPU that calls this, in the task that [`kprof::Kernel::task`] returns now.
@@ -129,17 +100,17 @@ impl<K: EventKernel> Events<K> {
     pub fn hit_with<const N: usize>(&'static self, point: &'static Point, weight: u64, arguments: [u64; N]) {
         const { assert!(N <= 2, "a hit has at most two arguments") };
         feature!({
-            if point.is_on() {
-                points::hit(self, point, weight, &arguments);
+            if let Some(counted) = point.counted() {
+                points::hit(self, point, counted, weight, &arguments);
             }
         }; else ());
     }
 
     /// Gives the profiler memory for dynamic probes (the ctl command `probe`). Does nothing with the feature off. Runs
-    /// in: ordinary code, once.
+    /// in: ordinary code, once, after [`Events::init`].
     ///
     /// # Errors
-    /// [`RegisterError::ProbesTwice`].
+    /// [`RegisterError`]: [`Events::init`] has not succeeded yet, or there is memory already.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn register_probes<const FUNCTIONS: usize, const PLACES: usize, const CALLS: usize>(
         &'static self,

@@ -7,16 +7,18 @@
 pub(crate) mod counts;
 
 use super::state::State;
-use crate::kernel::Event;
+use crate::event::Event;
 use core::fmt::Write;
 use kprof::format::record::{EVENT_NAMES, Kind};
-use kprof::internals::Patience;
-use kprof::internals::interrupts;
+use kprof::internals::{Patience, interrupts};
 
 impl State {
     /// Counts an event on `cpu`, which is the calling CPU, in the task that `task` returns.
     #[inline]
     pub(crate) fn count(&self, event: Event, cpu: impl FnOnce() -> usize, task: impl FnOnce() -> u64) {
+        if !self.is_installed() {
+            return;
+        }
         interrupts::without(|| {
             // A CPU without a ring, such as the sampler CPU, is not sampled and not counted.
             let cpu = cpu();

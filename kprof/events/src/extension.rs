@@ -3,16 +3,15 @@
 //! In: the profiler's calls. Out: ctl commands checked and carried out, counts and settings in the meta stream, lines
 //! of the status. Runs in: ordinary code, except where the trait says something else.
 
-use super::api::Events;
-use super::lockup;
-use super::points::{self, POINTS, WAITS};
+use super::events::Events;
+use super::lockup::check::check;
+use super::points::{self, POINTS, PointText, WAITS};
 use super::state::State;
 use crate::kernel::EventKernel;
 use core::fmt::{self, Write};
 use kprof::config::Trigger;
 use kprof::extension::{Extension, Line};
-use kprof::format::command::Command;
-use kprof::format::command::Removed;
+use kprof::format::command::{Command, Removed};
 use kprof::format::counter::Counter;
 use kprof::format::point::CTL_PREFIX;
 use kprof::format::settings::Setting;
@@ -87,7 +86,7 @@ impl<K: EventKernel> Extension for Events<K> {
     }
 
     fn before_tick(&self, sampler_cpu: usize, is_first: bool) {
-        lockup::check(self, sampler_cpu, is_first);
+        check(self, sampler_cpu, is_first);
     }
 
     fn wants_times(&self) -> bool {
@@ -95,7 +94,7 @@ impl<K: EventKernel> Extension for Events<K> {
     }
 
     fn stream(&self, cpu: usize) -> Option<&MoreStream> {
-        Some(self.state.slot(cpu)?.records.more())
+        Some(self.state.slots().get(cpu)?.records.more())
     }
 
     fn counters(&self, cpu: usize, each: &mut dyn FnMut(Counter, u64) -> fmt::Result) -> fmt::Result {
@@ -105,20 +104,18 @@ impl<K: EventKernel> Extension for Events<K> {
 
     fn write_status(&self, out: &mut dyn Write) -> fmt::Result {
         for point in POINTS.iter() {
-            let parts = [CTL_PREFIX, point.name, " ", point.unit.name(), " "];
-            parts.into_iter().try_for_each(|part| out.write_str(part))?;
-            writeln!(out, "{}", point.state())?;
+            writeln!(out, "{CTL_PREFIX}{} {} {}", point.name(), point.unit.name(), point.state())?;
         }
         Ok(())
     }
 
-    fn point_name(&self, number: u64) -> Option<&'static str> {
-        POINTS.iter().find(|point| point.number() == number).map(|point| point.name)
+    fn point_name(&self, number: u64) -> Option<PointText> {
+        POINTS.name_of(number)
     }
 
     fn put_back(&self, values: [u64; 3], text: &str) {
         let place = |cpu: usize, point| self.state.slots().get(cpu)?.points.get(point);
-        points::put_account_back(place, values, text);
+        self.state.guests.with(|| points::put_account_back(place, values, text));
     }
 }
 

@@ -8,16 +8,14 @@
 //! An allocation is looked at after the inner allocator has made it, before anybody else knows its address; a free
 //! before the address can be used again. So the address of a recorded allocation is never in the table twice.
 
-use crate::api::Events;
+use crate::events::Events;
 use crate::kernel::EventKernel;
-use crate::points::place;
-use crate::points::{AllocSample, HEAP, Heap, POINTS, Sample};
+use crate::points::{AllocSample, HEAP, Heap, POINTS, Sample, place};
 use core::alloc::{GlobalAlloc, Layout};
 use core::num::NonZeroU64;
 use kprof::RegisterError;
 use kprof::format::point::PointState;
-use kprof::internals::Direct;
-use kprof::internals::{interrupts, own_frame};
+use kprof::internals::{Direct, interrupts, own_frame};
 
 /// A kernel's global allocator whose allocations kprof counts and records. With the cargo feature `profiling` off
 /// it is the inner allocator alone.

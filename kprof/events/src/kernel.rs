@@ -53,15 +53,3 @@ pub enum TaskState {
     /// It has ended, and never runs again.
     Ended,
 }
-
-/// The events that [`crate::Events::count`] counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub enum Event {
-    /// The scheduler switched tasks.
-    ContextSwitch = 0,
-    /// A page fault.
-    PageFault = 1,
-    /// A hardware interrupt.
-    Interrupt = 2,
-}

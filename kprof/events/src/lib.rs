@@ -27,6 +27,8 @@ mod profiled;
 mod api;
 #[cfg(feature = "profiling")]
 mod by_task;
+mod event;
+mod events;
 #[cfg(feature = "profiling")]
 mod extension;
 #[cfg(feature = "profiling")]
@@ -39,8 +41,6 @@ mod lockup;
 mod points;
 #[cfg(feature = "profiling")]
 mod probes;
-#[cfg(all(test, feature = "profiling"))]
-mod quiet;
 #[cfg(feature = "profiling")]
 mod records;
 #[cfg(feature = "profiling")]
@@ -51,15 +51,18 @@ mod state;
 mod sync;
 #[cfg(feature = "profiling")]
 mod task_times;
+#[cfg(all(test, feature = "profiling"))]
+mod tests;
 #[cfg(feature = "profiling")]
 mod waiting;
 
 mod off;
 
-pub use api::Events;
+pub use event::Event;
+pub use events::Events;
 #[cfg(feature = "profiling")]
 pub use heap::Alloc;
-pub use kernel::{Event, EventKernel, TaskState};
+pub use kernel::{EventKernel, TaskState};
 #[cfg(all(feature = "profiling", feature = "locks"))]
 pub use locks::RawLock;
 pub use lockup::Lockup;

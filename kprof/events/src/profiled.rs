@@ -3,7 +3,7 @@
 //! In: the kernel's `static`. Out: a reference to it. Runs in: any but NMI. For what is made in a constant and so
 //! cannot be given a reference, as a raw lock of `lock_api`.
 
-use super::api::Events;
+use super::events::Events;
 use crate::kernel::EventKernel;
 
 /// A kernel whose events are in one static, for [`RawLock`](crate::RawLock).

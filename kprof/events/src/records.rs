@@ -6,10 +6,9 @@
 //! no page fault. A hit inside another hit of this CPU, and one for which the ring has no memory or no space, is lost,
 //! and counted as lost.
 
-use crate::api::Events;
+use crate::events::Events;
 use crate::kernel::EventKernel;
-use crate::points::Role;
-use crate::points::{Became, Point, PointCounts, Writing};
+use crate::points::{Became, Point, PointCounts, Role, Writing};
 use crate::state::State;
 use core::mem::MaybeUninit;
 use kprof::RegisterError;
@@ -43,7 +42,7 @@ impl<K: EventKernel> Events<K> {
 
     /// Counts a hit whose record is lost before it is written.
     pub(crate) fn lose_record(&self, point: &'static Point, weight: u64) {
-        let slot = self.state.slot(self.kernel().cpu());
+        let slot = self.slot();
         let Some(place) = slot.and_then(|slot| slot.points.get(point.offset())) else {
             return point.lose(weight);
         };
@@ -53,7 +52,7 @@ impl<K: EventKernel> Events<K> {
 
     #[inline(always)]
     fn count_and_record<M: Memory>(&self, point: &'static Point, hit: &Hit<'_>, memory: M) -> bool {
-        let slot = self.state.slot(self.kernel().cpu());
+        let slot = self.slot();
         let place = slot.and_then(|slot| Some((slot, slot.points.get(point.offset())?)));
         let Some((slot, place)) = place else {
             point.lose(hit.weight);

@@ -6,7 +6,8 @@ use super::by_task::counts::TaskCounts;
 #[cfg(feature = "locks")]
 use super::locks::waits_for::WaitsFor;
 use super::lockup::watch::Watch;
-use super::points::{PointMemory, Records};
+use super::points::memory::PointMemory;
+use super::points::records::Records;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 /// One CPU's part of events. The kernel provides one for each CPU, in a static or from its allocator.

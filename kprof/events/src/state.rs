@@ -9,8 +9,23 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use kprof::InitError;
 use kprof::config::{Config, Trigger};
-use kprof::internals::Meta;
-use kprof::internals::Shared;
+use kprof::internals::{Meta, Shared};
+
+/// How many are in a few instructions that somebody must wait for, on all CPUs.
+pub(crate) struct Guests(AtomicUsize);
+
+impl Guests {
+    pub(crate) fn with<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        let result = work();
+        self.0.fetch_sub(1, Ordering::SeqCst);
+        result
+    }
+
+    pub(crate) fn are_gone(&self) -> bool {
+        self.0.load(Ordering::SeqCst) == 0
+    }
+}
 
 /// The state of events, without the kernel itself.
 pub(crate) struct State {
@@ -21,6 +36,8 @@ pub(crate) struct State {
     count: AtomicUsize,
     /// Lockups were looked for before the last tick.
     pub(crate) is_watching: AtomicBool,
+    /// Those who count for a point, without a flag of their CPU that says so.
+    pub(crate) guests: Guests,
     /// Held while the counts of points are taken.
     pub(crate) points_taker: spin::Mutex<()>,
     /// Held while the counts of events by task are taken.
@@ -28,7 +45,7 @@ pub(crate) struct State {
     /// Why the kernel's tasks are blocked, by number; known from the first call of its scheduler on.
     pub(crate) wait_reasons: spin::Once<&'static [&'static str]>,
     /// The dynamic probes.
-    pub(crate) probes: super::probes::Probes,
+    pub(crate) probes: super::probes::probe::Probes,
 }
 
 impl State {
@@ -38,10 +55,11 @@ impl State {
             slots: AtomicPtr::new(ptr::dangling_mut()),
             count: AtomicUsize::new(0),
             is_watching: AtomicBool::new(false),
+            guests: Guests(AtomicUsize::new(0)),
             points_taker: spin::Mutex::new(()),
             events_taker: spin::Mutex::new(()),
             wait_reasons: spin::Once::new(),
-            probes: super::probes::Probes::new(),
+            probes: super::probes::probe::Probes::new(),
         }
     }
 
@@ -64,7 +82,7 @@ impl State {
         Ok(())
     }
 
-    /// The slot of this CPU; `None` before `install`.
+    /// The slot of a CPU; `None` before `install`.
     #[inline(always)]
     pub(crate) fn slot(&self, cpu: usize) -> Option<&'static EventSlot> {
         if cpu >= self.count.load(Ordering::Acquire) {
@@ -80,6 +98,11 @@ impl State {
         // SAFETY: as in `slot`. With no slots, the pointer is dangling but not null and aligned, which is enough for an
         // empty slice.
         unsafe { core::slice::from_raw_parts(self.slots.load(Ordering::Relaxed), count) }
+    }
+
+    /// Whether there are slots. If not, the kernel may not know its CPUs yet.
+    pub(crate) fn is_installed(&self) -> bool {
+        self.count.load(Ordering::Acquire) > 0
     }
 
     pub(crate) fn meta(&self) -> &'static Meta {

@@ -8,17 +8,15 @@
 //! A hit comes when the task runs again, in the task itself: its stack is then the one that it had when it left, its
 //! duration is known, and nothing has to be stored meanwhile but five words in the kernel's state of the task.
 
-use crate::api::Events;
+use crate::events::Events;
 use crate::kernel::{EventKernel, TaskState};
-use crate::points::{BLOCKED, LATENCY, OFF_CPU, POINTS, WAITS};
-use crate::points::{handle, own_frame};
+use crate::points::{BLOCKED, LATENCY, OFF_CPU, POINTS, WAITS, handle, own_frame};
 use crate::task_times::{Report, TaskTimes};
 use core::fmt::Write;
 use kprof::clock::ticks_to_ns;
 use kprof::format::record::Kind;
 use kprof::format::waiting::{are_reasons, is_blocked, part_names};
-use kprof::internals::MAX_TEXT;
-use kprof::internals::timestamp;
+use kprof::internals::{MAX_TEXT, timestamp};
 
 /// See [`crate::Events::created`].
 #[cold]

@@ -73,7 +73,7 @@ impl Lines<'_> {
         let task = self.names.name.clone();
         let point = self.extension.point_name(event.point);
         let line = EventLine {
-            point: Name::Raw(point.unwrap_or("?").as_bytes()),
+            point: Name::Raw(point.as_deref().unwrap_or("?").as_bytes()),
             task: Name::Raw(&task),
             cpu,
             tsc: event.tsc,

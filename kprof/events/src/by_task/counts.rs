@@ -4,7 +4,7 @@
 //! reset when they are taken. Runs in: ordinary code and interrupts, never an NMI. Bounded: between two takes, a CPU
 //! has separate counts for [`TASKS`] tasks; all other tasks share one count.
 
-use crate::kernel::Event;
+use crate::event::Event;
 use crate::sync::{AtomicU64, Ordering};
 use core::sync::atomic::AtomicBool;
 use kprof::format::counter::Counter;

@@ -1,7 +1,7 @@
 //! Tests of the hooks that the sampler calls: nobody can hold what the sampler takes.
 
 use super::*;
-use crate::quiet::{self, Quiet};
+use crate::tests::quiet::{self, Quiet};
 use core::sync::atomic::Ordering;
 use kprof::{Config, Profiler};
 use std::time::{Duration, Instant};

@@ -14,20 +14,16 @@
 //! calls the caller keeps its frame: a call at the end of a function would be compiled to a jump, and the function
 //! would be missing from the stack.
 //!
-//! A wait that is given up is charged in the same way: to the holders that release meanwhile, and the rest to the next
-//! one. If nobody holds the lock at its end, no holder has caused the rest, and the waiter is charged with it.
 
 mod mutex;
 mod read_write;
-mod upgrade;
 mod waited;
 pub(crate) mod waits_for;
 #[cfg(not(kprof_loom))]
 mod zero;
 
-use crate::api::Events;
-use crate::points::{FAILED, HOLD, POINTS, Point, WAIT};
-use crate::points::{handle, own_frame};
+use crate::events::Events;
+use crate::points::{FAILED, HOLD, POINTS, Point, WAIT, handle, own_frame};
 use crate::profiled::Profiled;
 use crate::state::State;
 use core::marker::PhantomData;
@@ -59,29 +55,9 @@ impl<R, K: Profiled, const NAMES_HOLDER: bool> RawLock<R, K, NAMES_HOLDER> {
     #[inline(always)]
     fn take(&self, try_lock: impl FnOnce(&R) -> bool, lock: impl FnOnce(&R)) {
         if !try_lock(&self.inner) {
-            let lock = |inner: &R| {
-                lock(inner);
-                true
-            };
-            self.wait(lock, |_| true);
+            self.wait(lock);
             keep_frame();
         }
-    }
-
-    /// Takes the lock, at once or after a wait that may be given up. Returns whether the lock is taken.
-    #[inline(always)]
-    fn take_in_time(
-        &self,
-        try_lock: impl FnOnce(&R) -> bool,
-        lock: impl FnOnce(&R) -> bool,
-        is_locked: impl FnOnce(&R) -> bool,
-    ) -> bool {
-        if try_lock(&self.inner) {
-            return true;
-        }
-        let is_taken = self.wait(lock, is_locked);
-        keep_frame();
-        is_taken
     }
 
     /// Takes the lock if that needs no wait, and counts if it does not succeed. Returns whether the lock is taken.
@@ -106,11 +82,10 @@ impl<R, K: Profiled, const NAMES_HOLDER: bool> RawLock<R, K, NAMES_HOLDER> {
         }
     }
 
-    /// Waits for the lock, and returns whether it is taken then. It is a function of its own, so that the walk can
-    /// begin at its frame.
+    /// Waits for the lock. It is a function of its own, so that the walk can begin at its frame.
     #[cold]
     #[inline(never)]
-    fn wait(&self, lock: impl FnOnce(&R) -> bool, is_locked: impl FnOnce(&R) -> bool) -> bool {
+    fn wait(&self, lock: impl FnOnce(&R)) {
         let events = Self::events();
         let here = 0_u8;
         let _entered = self.enter((&raw const here).addr());
@@ -119,24 +94,13 @@ impl<R, K: Profiled, const NAMES_HOLDER: bool> RawLock<R, K, NAMES_HOLDER> {
         }
         let begun = now_ns(events);
         let others = self.waited.begin(begun);
-        let is_taken = lock(&self.inner);
+        lock(&self.inner);
         // If the thread has moved to a CPU whose clock is behind, the end would be before the begin.
         let ended = self.waited.end(now_ns(events).max(begun));
-        let (ns, address) = (ended - begun, self.address());
-        handle(events, &WAIT, ns, &[address, others], WAIT.state_word(), own_frame());
-        if !is_taken {
-            handle(events, &FAILED, ns, &[address], FAILED.state_word(), own_frame());
-            // Nobody holds the lock, so no release will charge the rest.
-            if !is_locked(&self.inner)
-                && let Some(ns) = self.waited.take_rest()
-            {
-                handle(events, &HOLD, ns, &[address, 0], HOLD.state_word(), own_frame());
-            }
-        }
-        is_taken
+        handle(events, &WAIT, ended - begun, &[self.address(), others], WAIT.state_word(), own_frame());
     }
 
-    /// Counts an attempt without a wait that did not succeed. A function of its own for the same reason.
+    /// Counts an attempt that did not succeed. A function of its own for the same reason.
     #[cold]
     #[inline(never)]
     fn fail(&self) {
@@ -161,12 +125,11 @@ impl<R, K: Profiled, const NAMES_HOLDER: bool> RawLock<R, K, NAMES_HOLDER> {
 
     /// Tells the witness what this CPU waits for, until the result is dropped.
     fn enter(&self, wait: usize) -> Option<Entered<'_>> {
-        if !NAMES_HOLDER {
+        let events = Self::events();
+        if !NAMES_HOLDER || !events.state.is_installed() {
             return None;
         }
-        let events = Self::events();
-        // Before `init` there is no slot.
-        let slot = events.state.slot(events.kernel().cpu())?;
+        let slot = events.slot()?;
         Some(slot.waits_for.begin(wait, events.kernel().task().id, &self.holder))
     }
 

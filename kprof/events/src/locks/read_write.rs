@@ -1,15 +1,13 @@
-//! The calls of a lock for readers and writers, without those for upgradable readers.
+//! The calls of a lock for readers and writers.
 //!
 //! In: the calls of `lock_api`'s traits of such locks. Out: the same calls of the inner lock, by `take`, `attempt` and
-//! `give_back`. Runs in: wherever the kernel locks, never in an NMI. A trait is there if the inner lock has it. A
+//! `give_back`. Runs in: wherever the kernel locks, never in an NMI. The lock can be downgraded if the inner one can: a
 //! writer that becomes a reader lets others in, so this is a release. Nothing here reads a clock or hits a point
 //! itself.
 
 use super::RawLock;
 use crate::profiled::Profiled;
-use lock_api::{
-    RawRwLock, RawRwLockDowngrade, RawRwLockFair, RawRwLockRecursive, RawRwLockRecursiveTimed, RawRwLockTimed,
-};
+use lock_api::{RawRwLock, RawRwLockDowngrade};
 
 // SAFETY: the inner lock fulfils the contract, and each function takes or releases it exactly as its own function of
 // this name.
@@ -64,21 +62,6 @@ unsafe impl<R: RawRwLock, K: Profiled, const NAMES_HOLDER: bool> RawRwLock for R
 }
 
 // SAFETY: as above.
-unsafe impl<R: RawRwLockFair, K: Profiled, const NAMES_HOLDER: bool> RawRwLockFair for RawLock<R, K, NAMES_HOLDER> {
-    #[inline(always)]
-    unsafe fn unlock_shared_fair(&self) {
-        // SAFETY: passed on to the caller.
-        self.give_back(|inner| unsafe { inner.unlock_shared_fair() });
-    }
-
-    #[inline(always)]
-    unsafe fn unlock_exclusive_fair(&self) {
-        // SAFETY: passed on to the caller.
-        self.give_back(|inner| unsafe { inner.unlock_exclusive_fair() });
-    }
-}
-
-// SAFETY: as above.
 unsafe impl<R: RawRwLockDowngrade, K: Profiled, const NAMES_HOLDER: bool> RawRwLockDowngrade
     for RawLock<R, K, NAMES_HOLDER>
 {
@@ -87,82 +70,5 @@ unsafe impl<R: RawRwLockDowngrade, K: Profiled, const NAMES_HOLDER: bool> RawRwL
         // SAFETY: passed on to the caller.
         self.give_back(|inner| unsafe { inner.downgrade() });
         self.shared();
-    }
-}
-
-// SAFETY: as above.
-unsafe impl<R: RawRwLockTimed, K: Profiled, const NAMES_HOLDER: bool> RawRwLockTimed for RawLock<R, K, NAMES_HOLDER> {
-    type Duration = R::Duration;
-    type Instant = R::Instant;
-
-    #[inline(always)]
-    fn try_lock_shared_for(&self, timeout: R::Duration) -> bool {
-        self.shared_if(self.take_in_time(R::try_lock_shared, |inner| inner.try_lock_shared_for(timeout), R::is_locked))
-    }
-
-    #[inline(always)]
-    fn try_lock_shared_until(&self, timeout: R::Instant) -> bool {
-        self.shared_if(self.take_in_time(
-            R::try_lock_shared,
-            |inner| inner.try_lock_shared_until(timeout),
-            R::is_locked,
-        ))
-    }
-
-    #[inline(always)]
-    fn try_lock_exclusive_for(&self, timeout: R::Duration) -> bool {
-        self.took_if(self.take_in_time(
-            R::try_lock_exclusive,
-            |inner| inner.try_lock_exclusive_for(timeout),
-            R::is_locked,
-        ))
-    }
-
-    #[inline(always)]
-    fn try_lock_exclusive_until(&self, timeout: R::Instant) -> bool {
-        self.took_if(self.take_in_time(
-            R::try_lock_exclusive,
-            |inner| inner.try_lock_exclusive_until(timeout),
-            R::is_locked,
-        ))
-    }
-}
-
-// SAFETY: as above.
-unsafe impl<R: RawRwLockRecursive, K: Profiled, const NAMES_HOLDER: bool> RawRwLockRecursive
-    for RawLock<R, K, NAMES_HOLDER>
-{
-    #[inline(always)]
-    fn lock_shared_recursive(&self) {
-        self.take(R::try_lock_shared_recursive, R::lock_shared_recursive);
-        self.shared();
-    }
-
-    #[inline(always)]
-    fn try_lock_shared_recursive(&self) -> bool {
-        self.shared_if(self.attempt(R::try_lock_shared_recursive))
-    }
-}
-
-// SAFETY: as above.
-unsafe impl<R: RawRwLockRecursiveTimed, K: Profiled, const NAMES_HOLDER: bool> RawRwLockRecursiveTimed
-    for RawLock<R, K, NAMES_HOLDER>
-{
-    #[inline(always)]
-    fn try_lock_shared_recursive_for(&self, timeout: R::Duration) -> bool {
-        self.shared_if(self.take_in_time(
-            R::try_lock_shared_recursive,
-            |inner| inner.try_lock_shared_recursive_for(timeout),
-            R::is_locked,
-        ))
-    }
-
-    #[inline(always)]
-    fn try_lock_shared_recursive_until(&self, timeout: R::Instant) -> bool {
-        self.shared_if(self.take_in_time(
-            R::try_lock_shared_recursive,
-            |inner| inner.try_lock_shared_recursive_until(timeout),
-            R::is_locked,
-        ))
     }
 }

@@ -23,9 +23,11 @@ use crate::sync::{AtomicU64, Ordering};
 
 const COUNT_BITS: u32 = 16;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
-/// The bits of the sum, and the one that is set if a difference is below 0.
+/// The bits of the sum.
 const SUM: u64 = u64::MAX >> COUNT_BITS;
-const NEGATIVE: u64 = (SUM >> 1) + 1;
+/// By how many nanoseconds clocks that disagree make a charge too large at most: almost five hours. A difference that
+/// is as near to 2^48 is below 0; any other is a time.
+const MOST_AHEAD: u64 = 1 << 44;
 
 /// The word.
 pub(crate) struct Waited(AtomicU64);
@@ -74,7 +76,7 @@ impl Waited {
             let word = self.0.load(Ordering::Relaxed);
             let new = word.wrapping_sub(one_from(now_ns));
             let ahead = new >> COUNT_BITS;
-            let (new, ended) = match new & COUNT == 0 && ahead & NEGATIVE == 0 {
+            let (new, ended) = match new & COUNT == 0 && ahead <= MOST_AHEAD {
                 true => (0, now_ns.wrapping_add(ahead)),
                 false => (new, now_ns),
             };
@@ -91,7 +93,7 @@ impl Waited {
             let waiters = word & COUNT;
             let ns = waiters.wrapping_mul(now_ns).wrapping_sub(word >> COUNT_BITS) & SUM;
             // A negative sum means that more was charged than was waited by this clock. A later release charges less.
-            if ns == 0 || ns & NEGATIVE != 0 {
+            if ns == 0 || ns > SUM - MOST_AHEAD {
                 return None;
             }
             let new = word.wrapping_add(ns << COUNT_BITS);
@@ -99,16 +101,6 @@ impl Waited {
                 return Some(Charge { ns, waiters });
             }
         }
-    }
-
-    /// Takes the time that was not charged to anybody, if nobody waits. `None` if there is none, or if another wait or
-    /// charge has changed the word meanwhile: it then also accounts for this time.
-    pub(crate) fn take_rest(&self) -> Option<u64> {
-        let word = self.0.load(Ordering::Relaxed);
-        let rest = (word >> COUNT_BITS).wrapping_neg() & SUM;
-        let is_rest = word & COUNT == 0 && rest != 0;
-        let is_taken = || self.0.compare_exchange(word, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        (is_rest && is_taken()).then_some(rest)
     }
 }
 
@@ -139,24 +131,6 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_was_charged_with_is_there_until_it_is_taken_and_is_not_that_of_others() {
-        let waited = Waited::new();
-        // A holds. B waits from 100 and gives up at 140. A releases at 200: B's 40, and nothing for the time since.
-        waited.begin(100);
-        assert_eq!(waited.end(140), 140);
-        assert_eq!(waited.charge(200), Some(Charge { ns: 40, waiters: 0 }));
-        assert_eq!(waited.take_rest(), None);
-        // A releases at 330; B, which waits from 300, has given up, and knows at 335. C waits, too.
-        assert_eq!((waited.begin(300), waited.begin(310)), (0, 1));
-        assert_eq!(waited.charge(330), Some(Charge { ns: 30 + 20, waiters: 2 }));
-        assert_eq!(waited.end(335), 335);
-        assert_eq!(waited.take_rest(), None, "C goes on waiting, and its time is not B's");
-        assert_eq!(waited.end(337), 337);
-        assert_eq!(waited.take_rest(), Some(5 + 7));
-        assert!(waited.is_settled());
-    }
-
-    #[test]
     fn clocks_that_disagree_change_times_and_not_their_sum() {
         let waited = Waited::new();
         waited.begin(100);
@@ -171,6 +145,22 @@ mod tests {
         assert_eq!(waited.charge(255), None, "10 ns too many were charged, and the other has waited 5 more");
         assert_eq!(waited.charge(270), Some(Charge { ns: 10, waiters: 1 }));
         assert_eq!((waited.end(270), waited.is_settled()), (270, true));
+    }
+
+    #[test]
+    fn a_sum_of_72_hours_is_charged_and_lengthens_no_wait() {
+        let longest = 72 * 3600 * 1_000_000_000;
+        for waiters in [1, 1000] {
+            let (waited, ns) = (Waited::new(), longest / waiters);
+            (0..waiters).for_each(|_| _ = waited.begin(100));
+            (0..waiters).for_each(|_| assert_eq!(waited.end(100 + ns), 100 + ns));
+            assert_eq!(waited.charge(200 + ns), Some(Charge { ns: ns * waiters, waiters: 0 }));
+            assert!(waited.is_settled());
+        }
+        let waited = Waited::new();
+        waited.begin(100);
+        assert_eq!(waited.charge(100 + longest), Some(Charge { ns: longest, waiters: 1 }));
+        assert_eq!((waited.end(100 + longest), waited.is_settled()), (100 + longest, true));
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod tests;
 use super::Lockup;
 use super::report::Report;
 use super::watch::{Counters, Found, Sample, Shown, Watch};
-use crate::api::Events;
+use crate::events::Events;
 use crate::kernel::EventKernel;
 use crate::slot::EventSlot;
 use core::sync::atomic::Ordering;
@@ -24,14 +24,12 @@ use kprof::config::Trigger;
 use kprof::format::counter::Counter;
 use kprof::format::marker::{Facts, Marker};
 use kprof::format::record::{Kind, SampleHeader};
-use kprof::internals::Patience;
-use kprof::internals::Shared;
-use kprof::internals::timestamp;
+use kprof::internals::{Patience, Shared, timestamp};
 
 /// How long to wait for the meta stream's lock, which a CPU that is locked up may hold, in microseconds.
 const META_WAIT_US: u64 = 1000;
-/// The words of a sample that are checked.
-const WORDS: usize = SampleHeader::WORDS + 7;
+/// The words of a sample that are checked. In a deeper stack it is not seen where user code was left.
+const WORDS: usize = SampleHeader::WORDS + 64;
 
 /// Checks every CPU. `is_first`: no tick was sent since sampling was stopped.
 pub(crate) fn check<K: EventKernel>(events: &Events<K>, me: usize, is_first: bool) {
@@ -43,7 +41,7 @@ pub(crate) fn check<K: EventKernel>(events: &Events<K>, me: usize, is_first: boo
     }
     let (now, threshold) = (timestamp::read(), ms.saturating_mul(shared.tsc_hz() / 1000).max(4));
     for (cpu, slot) in shared.slots().iter().enumerate().filter(|(cpu, _)| *cpu != me) {
-        let Some(own) = state.slot(cpu) else { continue };
+        let Some(own) = state.slots().get(cpu) else { continue };
         let is_kernel = |address| shared.is_kernel_code(address) || events.kernel().is_text(address);
         let Some(mut found) = look_at(shared, slot, own, (now, threshold), was_on, is_kernel) else { continue };
         found.holder = holder(own, found.task);
@@ -119,12 +117,14 @@ fn sample(words: &[u64], is_kernel: impl Fn(u64) -> bool) -> Sample {
     // and has the entry next to that.
     let is_entry = |word: &u64| matches!(Marker::decode(*word), Some(Marker::Interrupt(_) | Marker::Exception(_)));
     let is_idle = facts & Facts::IDLE != 0 && !words.iter().skip(SampleHeader::WORDS).any(is_entry);
+    let is_user = |word: &u64| matches!(Marker::decode(*word), Some(Marker::User));
     Sample {
         tsc,
         task,
         address,
         interrupts_off: facts & Facts::INTERRUPTS_OFF != 0,
         is_at_work: is_kernel(address) && !is_idle,
+        user_instruction: words.iter().skip(SampleHeader::WORDS).skip_while(|word| !is_user(word)).nth(1).copied(),
     }
 }
 

@@ -5,7 +5,7 @@
 //! `profiling` off there is none, and the type has no value.
 
 #[cfg(feature = "profiling")]
-mod check;
+pub(crate) mod check;
 #[cfg(feature = "profiling")]
 mod export;
 #[cfg(feature = "profiling")]
@@ -17,8 +17,6 @@ pub(crate) mod watch;
 
 #[cfg(feature = "profiling")]
 use crate::lockup::report::Report;
-#[cfg(feature = "profiling")]
-pub(crate) use check::check;
 use core::fmt;
 use kprof::format::lockup::Kind;
 #[cfg(feature = "profiling")]

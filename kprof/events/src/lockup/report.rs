@@ -61,7 +61,7 @@ impl Report<'_> {
     /// The newest stack of each CPU that has one.
     pub(crate) fn stacks(&self) -> impl Iterator<Item = Stack> {
         self.state.shared.slots().iter().enumerate().filter_map(|(cpu, slot)| {
-            let newest = self.state.slot(cpu)?.watch.lock().newest?;
+            let newest = self.state.slots().get(cpu)?.watch.lock().newest?;
             const WORDS: usize = SampleHeader::WORDS - 1 + STACK_WORDS;
             let (words, length) = slot.ring.get()?.first_words::<WORDS>(newest).ok()??;
             let mut text = Text::new();

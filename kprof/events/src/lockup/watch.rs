@@ -24,6 +24,8 @@ pub(crate) struct Sample {
     pub(crate) interrupts_off: bool,
     /// Kernel code, and not that of the idle task.
     pub(crate) is_at_work: bool,
+    /// Where user code was left, if that is known.
+    pub(crate) user_instruction: Option<u64>,
 }
 
 /// What a CPU has shown since the last check, beside its samples.
@@ -67,6 +69,8 @@ pub(crate) struct Watch {
     no_answer: Option<Span>,
     /// The task of `one_task`.
     task: u64,
+    /// Where this task has left user code, if that is known.
+    user_instruction: Option<u64>,
     ticks: u64,
     unknown: u64,
     places: Places,
@@ -101,6 +105,7 @@ impl Watch {
             interrupts_off: None,
             no_answer: None,
             task: NO_TASK,
+            user_instruction: None,
             ticks: 0,
             unknown: 0,
             places: Places::new(),
@@ -130,13 +135,20 @@ impl Watch {
         if !sample.is_at_work {
             return self.progress();
         }
+        // A task that has left user code at another instruction has run there since: as a program that makes one system
+        // call after the other.
+        let is_same = |instruction| self.user_instruction.is_none_or(|before| before == instruction);
+        if self.task == sample.task && !sample.user_instruction.is_none_or(is_same) {
+            self.progress();
+        }
+        self.user_instruction = sample.user_instruction.or(self.user_instruction);
         self.is_seen = true;
         let begins = Span { from: sample.tsc, watched: 0 };
         if !sample.interrupts_off {
             self.interrupts_off = None;
         }
         if self.task != sample.task && self.task != NO_TASK {
-            self.one_task = None;
+            (self.one_task, self.user_instruction) = (None, sample.user_instruction);
         }
         if self.one_task.is_none() && self.interrupts_off.is_none() {
             self.forget_places();
@@ -217,7 +229,7 @@ impl Watch {
     }
 
     fn progress(&mut self) {
-        (self.one_task, self.interrupts_off, self.task) = (None, None, NO_TASK);
+        (self.one_task, self.interrupts_off, self.task, self.user_instruction) = (None, None, NO_TASK, None);
     }
 
     fn forget_places(&mut self) {

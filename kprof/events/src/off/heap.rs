@@ -2,7 +2,7 @@
 //!
 //! In: the calls of the allocator. Out: the same calls of the inner allocator. Runs in: wherever the kernel allocates.
 
-use crate::api::Events;
+use crate::events::Events;
 use crate::kernel::EventKernel;
 use core::alloc::{GlobalAlloc, Layout};
 use core::marker::PhantomData;

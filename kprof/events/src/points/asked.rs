@@ -4,8 +4,7 @@
 //! progress is taken for one that was only counted. Runs in: hits in any but NMI; the taker in ordinary code.
 
 use crate::points::chosen::Distance;
-use core::sync::atomic::AtomicI64;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use kprof::format::point::{BUCKETS, PointState};
 
 /// Counts that were taken, except for the buckets.

@@ -7,8 +7,7 @@
 use super::asked::{Asked, Outcomes};
 use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use kprof::format::point::PointState;
-use kprof::format::point::{BUCKETS, bucket};
+use kprof::format::point::{BUCKETS, PointState, bucket};
 
 /// Memory for what one CPU counts of one point: 640 bytes, aligned so that no other CPU writes to the same cache lines.
 #[repr(C, align(64))]

@@ -6,10 +6,9 @@
 //! lock, except a point's first one. With interrupts off, it takes that of the list, which a command holds while it
 //! sets the states of all points, and that of the meta stream, which is held for one record.
 
-use crate::api::Events;
+use crate::events::Events;
 use crate::kernel::EventKernel;
-use crate::points::{HEAP, Role};
-use crate::points::{Offset, POINTS, Point, PointCounts, Taken, UNLISTED, WAITS};
+use crate::points::{HEAP, Offset, POINTS, Point, PointCounts, Role, Taken, UNLISTED, WAITS};
 use crate::state::State;
 use core::fmt::Write;
 use core::ptr;
@@ -18,10 +17,7 @@ use kprof::RegisterError;
 use kprof::format::point::{BUCKET_PREFIX, PointCounter, PointPart, PointState, Points};
 use kprof::format::record::{Kind, NO_CPU};
 use kprof::format::waiting::part_names;
-use kprof::internals::Direct;
-use kprof::internals::MAX_TEXT;
-use kprof::internals::Patience;
-use kprof::internals::own_frame;
+use kprof::internals::{Direct, MAX_TEXT, OWNER_WAIT_US, Patience, own_frame};
 
 const OFF: u64 = PointState::Off.encode();
 const COUNT: u64 = PointState::Count.encode();
@@ -35,10 +31,15 @@ const MAX_COUNTER: usize = 34;
 pub(crate) fn hit<K: EventKernel, const N: usize>(
     events: &'static Events<K>,
     point: &'static Point,
+    counted: Offset,
     weight: u64,
     arguments: &[u64; N],
 ) {
-    match place(events, point.counted()) {
+    // Before `init`, when the kernel may not know its CPUs yet, no point has a place.
+    if counted.is_nowhere() {
+        return rare_hit(events, point, weight, arguments);
+    }
+    match place(events, counted) {
         Some(place) => place.count(weight),
         None => rare_hit(events, point, weight, arguments),
     }
@@ -47,7 +48,7 @@ pub(crate) fn hit<K: EventKernel, const N: usize>(
 /// Where this CPU counts the hits of the point with this offset.
 #[inline(always)]
 pub(crate) fn place<K: EventKernel>(events: &Events<K>, offset: Offset) -> Option<&'static PointCounts> {
-    events.state.slot(events.kernel().cpu())?.points.get(offset)
+    events.slot()?.points.get(offset)
 }
 
 /// Handles the first hit of a point, hits that may get a record, and hits for which there is no memory. It is a
@@ -110,7 +111,7 @@ fn take(point: &Point, place: &PointCounts) -> Taken {
 fn parts_of(point: &Point, reasons: &[&str]) -> heapless::String<MAX_TEXT> {
     let mut text = heapless::String::new();
     // It fits: there are at most 23 names of at most 24 bytes.
-    let _ = write!(text, "{}", point.name);
+    let _ = write!(text, "{}", point.name());
     for (number, (prefix, name)) in part_names(reasons).enumerate() {
         let _ = write!(text, "{}{prefix}{name}", if number == 0 { ' ' } else { ',' });
     }
@@ -152,22 +153,55 @@ impl State {
             if point.is_untold.load(Ordering::Relaxed) {
                 self.tell_point(point);
             }
-            let offset = point.offset();
-            for (cpu, slot) in self.slots().iter().enumerate() {
-                let Some(place) = slot.points.get(offset) else { continue };
-                let mut taken = take(point, place);
-                while !taken.is_empty() && self.write_account(point, cpu as u64, &mut taken) {}
-                kept += u64::from(!taken.is_empty());
-                place.put_back(&taken);
-            }
-            let (hits, weight) = point.take_lost();
-            let mut taken = Taken::lost(hits, weight);
-            if !taken.is_empty() && !self.write_account(point, NO_CPU, &mut taken) {
-                point.put_back_lost((hits, weight));
-                kept += 1;
-            }
+            kept += self.write_counts_of(point);
         }
         self.meta().kept.fetch_add(kept, Ordering::Relaxed);
+    }
+
+    /// Writes what a point has counted, under the lock of who does so. Returns the number of accounts that do not fit,
+    /// whose counts are kept.
+    fn write_counts_of(&self, point: &Point) -> u64 {
+        let mut kept = 0;
+        for (cpu, slot) in self.slots().iter().enumerate() {
+            let Some(place) = slot.points.get(point.offset()) else { continue };
+            let mut taken = take(point, place);
+            while !taken.is_empty() && self.write_account(point, cpu as u64, &mut taken) {}
+            kept += u64::from(!taken.is_empty());
+            place.put_back(&taken);
+        }
+        let (hits, weight) = point.take_lost();
+        let mut taken = Taken::lost(hits, weight);
+        if !taken.is_empty() && !self.write_account(point, NO_CPU, &mut taken) {
+            point.put_back_lost((hits, weight));
+            kept += 1;
+        }
+        kept
+    }
+
+    /// Writes what the point of a removed probe has counted, and takes its name. No CPU may handle a hit of it.
+    /// `false`, with the name still there, if the counts do not fit, or somebody else uses them for too long.
+    pub(crate) fn retire(&self, point: &Point) -> bool {
+        let mut patience = Patience::us(OWNER_WAIT_US, self.tsc_hz());
+        let Some(_only_taker) = patience.clone().lock(&self.points_taker) else { return false };
+        if !point.is_unlisted() {
+            if self.write_counts_of(point) > 0 {
+                return false;
+            }
+            point.unlist();
+        }
+        // Counts of a record that is replaced at this moment may come back. They are lost, as those of one that is
+        // replaced later.
+        while !self.guests.are_gone() {
+            if !patience.go_on() {
+                return false;
+            }
+        }
+        for place in self.slots().iter().filter_map(|slot| slot.points.get(point.offset())) {
+            place.take();
+        }
+        point.take_lost();
+        point.name_after(0);
+        true
     }
 
     /// Says at its first hit that the point exists. A hit must not wait, so if the meta stream is in use, the next
@@ -192,7 +226,7 @@ impl State {
     fn write_point(&self, point: &Point, put: impl Fn(Kind, [u64; 3], &str) -> bool) -> bool {
         let mut text = heapless::String::<MAX_TEXT>::new();
         // It fits: a name has at most 64 bytes.
-        let _ = write!(text, "{} {} {}", point.unit, point.name, point.state());
+        let _ = write!(text, "{} {} {}", point.unit, point.name(), point.state());
         let id = point.number();
         if !put(Kind::Point, [id, 0, 0], &text) {
             return false;
@@ -207,7 +241,7 @@ impl State {
 
     /// Writes a record for each of these points that has been hit.
     pub(crate) fn note_points(&self, points: Option<Points<'_>>) {
-        let is_one = |point: &&'static Point| points.is_none_or(|points| points.contains(point.name));
+        let is_one = |point: &&'static Point| points.is_none_or(|points| points.contains(&point.name()));
         POINTS.iter().filter(is_one).for_each(|point| self.note_point(point));
     }
 
@@ -217,7 +251,7 @@ impl State {
         let mut text = heapless::String::<MAX_TEXT>::new();
         // Nothing here can overflow: a name has at most 64 bytes, and there is room for the other six counters after
         // the last bucket.
-        let _ = write!(text, "{} {}", point.unit, point.name);
+        let _ = write!(text, "{} {}", point.unit, point.name());
         let mut placed = 0;
         for (bucket, count) in rest.buckets.iter_mut().enumerate().filter(|(_, count)| **count > 0) {
             if text.len() + 7 * MAX_COUNTER > MAX_TEXT {

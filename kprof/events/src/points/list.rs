@@ -5,7 +5,7 @@
 //! whether it is hit before or after.
 
 use super::heap::HEAP;
-use super::point::Point;
+use super::point::{Point, PointText};
 use super::waits::WAITS;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
@@ -33,7 +33,10 @@ pub(crate) static POINTS: List = List::new();
 pub(crate) struct List {
     /// The newest point.
     head: AtomicPtr<Point>,
-    count: AtomicUsize,
+    /// How many points have a place in each CPU's memory, and how many numbers were given. The point of a probe gets
+    /// another number with another name.
+    places: AtomicUsize,
+    numbers: AtomicUsize,
     /// The lease has chosen something.
     has_lease: AtomicBool,
     wanted: spin::Mutex<Wanted>,
@@ -64,7 +67,7 @@ impl Wanted {
     /// The state of a point that is not hit yet: with the choices of the lease, and without them.
     fn states_of(&self, point: &Point) -> [PointState; 2] {
         [true, false].map(|with_lease| {
-            let is_for = |choice: &&Choice| (with_lease || !choice.by_lease) && covers(&choice.points, point.name);
+            let is_for = |choice: &&Choice| (with_lease || !choice.by_lease) && covers(&choice.points, &point.name());
             self.0.iter().rev().find(is_for).map_or(PointState::Off, |choice| choice.state)
         })
     }
@@ -79,7 +82,8 @@ impl List {
     const fn new() -> Self {
         Self {
             head: AtomicPtr::new(ptr::null_mut()),
-            count: AtomicUsize::new(0),
+            places: AtomicUsize::new(0),
+            numbers: AtomicUsize::new(0),
             has_lease: AtomicBool::new(false),
             wanted: spin::Mutex::new(Wanted(heapless::Vec::new())),
         }
@@ -88,15 +92,29 @@ impl List {
     /// All points, the newest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &'static Point> {
         let mut next = self.head.load(Ordering::Acquire);
-        core::iter::from_fn(move || {
+        let all = core::iter::from_fn(move || {
             // SAFETY: `list` stores only pointers made from `&'static Point`.
             let point: &'static Point = unsafe { next.as_ref() }?;
             next = point.next.load(Ordering::Acquire);
             Some(point)
-        })
+        });
+        all.filter(|point| !point.is_unlisted())
     }
 
-    /// Puts a point into the list at its first hit.
+    /// The point with this number.
+    pub(crate) fn numbered(&self, number: u64) -> Option<&'static Point> {
+        self.iter().find(|point| point.number() == number)
+    }
+
+    /// The name of the point with this number.
+    pub(crate) fn name_of(&self, number: u64) -> Option<PointText> {
+        let point = self.numbered(number)?;
+        let name = point.name();
+        // It has no number while it gets another name.
+        (point.number() == number).then_some(name)
+    }
+
+    /// Puts a point into the list: at its first hit, or with another name.
     #[cold]
     #[inline(never)]
     pub(crate) fn list(&self, point: &'static Point) {
@@ -105,11 +123,16 @@ impl List {
             if !point.is_unlisted() {
                 return;
             }
-            let number = self.count.fetch_add(1, Ordering::Relaxed);
-            point.next.store(self.head.load(Ordering::Relaxed), Ordering::Relaxed);
+            let is_new = !point.has_place();
+            if is_new {
+                point.give_place(self.places.fetch_add(1, Ordering::Relaxed));
+                point.next.store(self.head.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
             let [state, base] = wanted.states_of(point);
-            point.enlist(number, state, base);
-            self.head.store(ptr::from_ref(point).cast_mut(), Ordering::Release);
+            point.enlist(self.numbers.fetch_add(1, Ordering::Relaxed), state, base);
+            if is_new {
+                self.head.store(ptr::from_ref(point).cast_mut(), Ordering::Release);
+            }
             follow();
         });
     }
@@ -132,7 +155,7 @@ impl List {
             // Whether there is room was checked before.
             self.has_lease.fetch_or(by_lease, Ordering::Relaxed);
             wanted.choose(points, state, by_lease);
-            let named = self.iter().filter(|point| points.contains(point.name));
+            let named = self.iter().filter(|point| points.contains(&point.name()));
             named.for_each(|point| point.choose(state, by_lease));
             follow();
         });

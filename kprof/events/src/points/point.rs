@@ -1,14 +1,16 @@
 //! A point: its name and unit, its state, its number, its place in the list of all points.
 //!
-//! In: hits; ctl commands. Out: whether a hit counts, and where. Runs in: any but NMI. The state is one word: a hit
-//! loads it, and goes on only if it is not 0. A hit that is only counted needs to know nothing else: a point in another
-//! state has no place there.
+//! In: hits; ctl commands. Out: whether a hit counts, and where. Runs in: any but NMI. A hit loads one word, and goes
+//! on only if it is not 0. A hit that is only counted needs to know nothing else: the word is its place, and a point in
+//! another state has no place there.
 
 use super::counts::add_saturating;
 use super::memory::{Offset, OffsetCell};
+use core::fmt::Write;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use kprof::format::point::{PointState, Unit, is_name};
+use kprof::format::point::{MAX_POINT_NAME, PointState, Unit, is_name};
+use kprof::format::probe::PointName;
 
 /// The state of a point whose hits are not counted.
 const OFF: u64 = PointState::Off.encode();
@@ -29,16 +31,19 @@ pub(crate) const UNLISTED: u64 = u64::MAX;
 /// static READ_DONE: Point = Point::new("block.read", Unit::Nanoseconds);
 /// ```
 pub struct Point {
-    state: AtomicU64,
-    /// Where its counts are in each CPU's memory while its hits are only counted; else nowhere.
+    /// Where its counts are in each CPU's memory while its hits are only counted; nowhere in any other state; none
+    /// while the point is off.
     counted: OffsetCell,
+    state: AtomicU64,
     /// The state without what the lease has set.
     base: AtomicU64,
     /// Where its counts are in each CPU's memory.
     offset: OffsetCell,
-    /// Its number among all points, from 0. Loaded: the division of the offset needs four instructions more.
+    /// Its number, which no other point ever has.
     number: AtomicU32,
-    pub(crate) name: &'static str,
+    name: &'static str,
+    /// Of the point of a probe: the function after which it is named; 0 while it has no name.
+    function: AtomicU64,
     pub(crate) unit: Unit,
     /// The meta stream was in use at its first hit, so the next counts say that it exists.
     pub(crate) is_untold: AtomicBool,
@@ -49,6 +54,11 @@ pub struct Point {
     lost_weight: AtomicU64,
     pub(crate) role: Role,
 }
+
+const _: () = assert!(size_of::<Point>() == 88, "the documentation says so");
+
+/// The name of a point.
+pub(crate) type PointText = heapless::String<MAX_POINT_NAME>;
 
 /// What is special about a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,13 +83,23 @@ impl Point {
     /// As `new`, for a point with a role.
     pub(crate) const fn with_role(name: &'static str, unit: Unit, role: Role) -> Self {
         assert!(is_name(name), "the name of a point is 1 to 64 visible ASCII characters without `*`");
+        Self::named(name, unit, role)
+    }
+
+    /// The point of a probe, which is named after its function.
+    pub(crate) const fn of_probe() -> Self {
+        Self::named("", Unit::Nanoseconds, Role::Ordinary)
+    }
+
+    const fn named(name: &'static str, unit: Unit, role: Role) -> Self {
         Self {
+            counted: OffsetCell::nowhere(),
             state: AtomicU64::new(UNLISTED),
-            counted: OffsetCell::new(),
             base: AtomicU64::new(OFF),
-            offset: OffsetCell::new(),
-            number: AtomicU32::new(0),
+            offset: OffsetCell::nowhere(),
+            number: AtomicU32::new(u32::MAX),
             name,
+            function: AtomicU64::new(0),
             unit,
             is_untold: AtomicBool::new(false),
             next: AtomicPtr::new(ptr::null_mut()),
@@ -98,7 +118,29 @@ impl Point {
     /// few instructions to find the weight. Always `false` with the feature `profiling` off. Runs in: any.
     #[inline(always)]
     pub fn is_on(&self) -> bool {
-        self.state.load(Ordering::Relaxed) != OFF
+        self.counted.get().is_some()
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> PointText {
+        let mut text = PointText::new();
+        // It fits.
+        let _ = match self.function() {
+            0 => text.write_str(self.name),
+            function => write!(text, "{}", PointName(function)),
+        };
+        text
+    }
+
+    /// Of the point of a probe: the function after which it is named; 0 while it has no name.
+    pub(crate) fn function(&self) -> u64 {
+        self.function.load(Ordering::Acquire)
+    }
+
+    /// Names the point of a probe, which is in no list, after a function.
+    pub(crate) fn name_after(&self, function: u64) {
+        // Release: whoever sees the name sees that the point has lost the number that it had with another name.
+        self.function.store(function, Ordering::Release);
     }
 
     /// Whether the point has not been hit.
@@ -109,14 +151,24 @@ impl Point {
     /// Where its counts are in each CPU's memory.
     #[inline(always)]
     pub(crate) fn offset(&self) -> Offset {
-        self.offset.get()
+        self.offset.get().unwrap_or(Offset::NOWHERE)
     }
 
-    /// Where its counts are while its hits are only counted. While the state changes, it may be that of the state
-    /// before.
+    /// Where its counts are while its hits are only counted; `None` while the point is off. While the state changes, it
+    /// may be that of the state before.
     #[inline(always)]
-    pub(crate) fn counted(&self) -> Offset {
+    pub(crate) fn counted(&self) -> Option<Offset> {
         self.counted.get()
+    }
+
+    /// Whether it has a place in each CPU's memory.
+    pub(crate) fn has_place(&self) -> bool {
+        self.offset() != Offset::NOWHERE
+    }
+
+    /// Gives the point a place in each CPU's memory.
+    pub(crate) fn give_place(&self, place: usize) {
+        self.offset.set(Some(Offset::of(place)));
     }
 
     /// Puts the point into a list, with its number, its state, and that without what the lease has set. Only for a
@@ -124,11 +176,18 @@ impl Point {
     pub(crate) fn enlist(&self, number: usize, state: PointState, base: PointState) {
         self.base.store(base.encode(), Ordering::Relaxed);
         self.number.store(u32::try_from(number).unwrap_or(u32::MAX), Ordering::Relaxed);
-        self.offset.set_number(number);
         self.set(state);
     }
 
-    /// Its number among all points, from 0.
+    /// Takes the point of a probe out of the list: it has no number, and soon another name. It keeps its place. Nobody
+    /// may hit it any more.
+    pub(crate) fn unlist(&self) {
+        self.counted.set(Some(Offset::NOWHERE));
+        self.state.store(UNLISTED, Ordering::Relaxed);
+        self.number.store(u32::MAX, Ordering::SeqCst);
+    }
+
+    /// Its number, which no other point ever has.
     #[inline(always)]
     pub(crate) fn number(&self) -> u64 {
         self.number.load(Ordering::Relaxed).into()
@@ -147,7 +206,11 @@ impl Point {
 
     /// Sets the state of a point that is in a list, or that its caller puts into one.
     pub(crate) fn set(&self, state: PointState) {
-        self.counted.store(if state == PointState::Count { self.offset() } else { Offset::NOWHERE });
+        self.counted.set(match state {
+            PointState::Off => None,
+            PointState::Count => Some(self.offset()),
+            _ => Some(Offset::NOWHERE),
+        });
         // Release: whoever sees that the point is in a list sees its offset.
         self.state.store(state.encode(), Ordering::Release);
     }

@@ -6,9 +6,7 @@
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use kprof::BadMemory;
-use kprof::internals::Intervals;
-use kprof::internals::MoreStream;
-use kprof::internals::Ring;
+use kprof::internals::{Intervals, MoreStream, Ring};
 
 /// The ring with its readers, and its writer.
 pub(crate) struct Records {

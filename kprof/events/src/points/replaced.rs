@@ -18,7 +18,8 @@ pub(crate) fn put_account_back(
     [number, cpu, weight]: [u64; 3],
     text: &str,
 ) {
-    let Some(point) = POINTS.iter().find(|point| point.number() == number) else { return };
+    // A probe's point that has another name now has another number: these counts are lost with their record.
+    let Some(point) = POINTS.numbered(number) else { return };
     let taken = counts(&PointAccount::of_record(0, cpu, weight, text));
     if cpu == NO_CPU {
         return point.put_back_lost((taken.outcomes.lost, weight));

@@ -6,8 +6,8 @@
 //!
 //! An end counts only if its own beginning was seen. So every beginning that is not noted (its point is off, the call
 //! does not meet the conditions) removes what an earlier call has left at the same stack address, and so does every
-//! end. A call that is not seen to end (its task was killed, its probe was removed) leaves its entry: in a full set the
-//! oldest call gives way.
+//! end. The removal of a probe removes its calls. A call that is not seen to end, because its task was killed, leaves
+//! its entry: in a full set the oldest call gives way.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use kprof::format::event::MAX_ARGUMENTS;
@@ -54,6 +54,11 @@ struct Entry<'a> {
 }
 
 impl CallSet {
+    #[cfg(test)]
+    pub(super) fn is_free(&self) -> bool {
+        self.stack.iter().all(|stack| stack.load(Ordering::Relaxed) == 0)
+    }
+
     #[inline(always)]
     fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
         let entries = self.stack.iter().zip(&self.owner).zip(self.begun_tsc.iter().zip(&self.arguments));
@@ -125,4 +130,16 @@ pub(super) fn end(calls: &'static [CallSet], stack: u64, owner: u64, arguments: 
     arguments.iter_mut().zip(entry.arguments).for_each(|(to, place)| *to = place.load(Ordering::Relaxed));
     entry.release(0);
     is_mine.then_some(begun_tsc)
+}
+
+/// Removes the calls of all owners whose probes were removed: their ends will not be seen.
+pub(super) fn forget(calls: &'static [CallSet], is_gone: impl Fn(u64) -> bool) {
+    let is_over = |entry: &Entry<'_>| is_gone(entry.owner.load(Ordering::Relaxed));
+    for entry in calls.iter().flat_map(CallSet::entries).filter(is_over) {
+        let stack = entry.stack.load(Ordering::Relaxed);
+        // Somebody may have ended it, and another call has the entry.
+        if stack > HELD && entry.hold(stack) {
+            entry.release(if is_over(&entry) { 0 } else { stack });
+        }
+    }
 }

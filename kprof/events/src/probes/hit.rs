@@ -7,9 +7,11 @@
 //! counted as lost, once.
 
 use super::asked::Registers;
+use super::calls;
+use super::memory::Memory;
 use super::places::{self, Instruction, Place};
-use super::{CallSet, Memory, Probe, calls};
-use crate::api::Events;
+use super::probe::{Installed, Probe};
+use crate::events::Events;
 use crate::kernel::EventKernel;
 use crate::points;
 use crate::points::Point;
@@ -29,26 +31,37 @@ pub(crate) unsafe fn on_breakpoint<K: EventKernel>(
     at: &mut Breakpoint,
     registers: impl FnOnce() -> Registers,
 ) -> bool {
-    let Some(installed) = events.state.probes.memory.get() else { return false };
-    let Some(place) = places::find(installed.memory.places, at.pc.wrapping_sub(1)) else { return false };
-    let instruction = place.instruction();
-    // SAFETY: by the caller's promise the stack pointer is that of the interrupted kernel code. At each of the three
-    // instructions it points to the return address of the function.
-    let return_address = unsafe { (at.sp as *const u64).read_volatile() };
-    // 0 if the `int3` was removed after this CPU had executed it.
-    let owner = place.owner();
-    if let Some(probe) = installed.memory.probe_of(owner) {
-        let calls = installed.memory.calls;
-        // Interrupts are off, so only code that is called from here finds the flag set.
-        match events.state.slot(events.kernel().cpu()) {
-            Some(slot) if !slot.in_probe.swap(true, Ordering::Relaxed) => {
-                let hit = Hit { events, memory: &installed.memory, place, probe, owner, now: timestamp::read(), at };
+    let Some(Installed { memory, .. }) = events.state.probes.memory.get() else { return false };
+    // Before the search: a place and its probe stay what they are until the flag is cleared. Interrupts are off, so
+    // only code that is called from here finds it set.
+    let Some(slot) = events.slot().filter(|slot| !slot.in_probe.swap(true, Ordering::SeqCst)) else {
+        // SAFETY: the caller's promise.
+        return events.state.guests.with(|| unsafe { lose(events, memory, at) });
+    };
+    let is_done = match places::find(memory.places, at.pc.wrapping_sub(1)) {
+        Some(place) => {
+            let (instruction, owner) = (place.instruction(), place.owner());
+            // There is no owner if the `int3` was removed after this CPU had executed it.
+            if let Some(probe) = memory.probe_of(owner) {
+                let hit = Hit { events, memory, place, probe, owner, now: timestamp::read(), at };
                 hit.count(slot, instruction, registers);
-                slot.in_probe.store(false, Ordering::Relaxed);
             }
-            _ => lose(calls, probe, owner, instruction, at.sp),
+            // SAFETY: the caller's promise.
+            unsafe { emulate(at, instruction) };
+            true
         }
-    }
+        None => go_back(events, memory, at),
+    };
+    slot.in_probe.store(false, Ordering::Release);
+    is_done
+}
+
+/// Sets the registers to what they are after the instruction.
+///
+/// # Safety
+/// As [`crate::Events::on_breakpoint`].
+#[inline(always)]
+unsafe fn emulate(at: &mut Breakpoint, instruction: Instruction) {
     match instruction {
         Instruction::Push => {
             at.sp = at.sp.wrapping_sub(8);
@@ -56,23 +69,54 @@ pub(crate) unsafe fn on_breakpoint<K: EventKernel>(
             unsafe { (at.sp as *mut u64).write_volatile(at.fp) };
         }
         Instruction::Return => {
-            at.pc = return_address;
+            // SAFETY: by the caller's promise the stack pointer is that of the interrupted kernel code. At this
+            // instruction it points to the return address of the function.
+            at.pc = unsafe { (at.sp as *const u64).read_volatile() };
             at.sp = at.sp.wrapping_add(8);
         }
         Instruction::Jump { target, .. } => at.pc = target,
     }
-    true
+}
+
+/// At a breakpoint without a place: goes back to the instruction, if it is there again, because a probe was removed
+/// after this CPU had executed its `int3`. `false`, with nothing changed, if it is no breakpoint of a probe.
+#[cold]
+#[inline(never)]
+fn go_back<K: EventKernel>(events: &Events<K>, memory: &Memory, at: &mut Breakpoint) -> bool {
+    let address = at.pc.wrapping_sub(1);
+    loop {
+        let changes = memory.changes.load(Ordering::SeqCst);
+        // In this order: an `int3` is there only while its place is in the table.
+        let is_removed = changes > 0 && matches!(events.state.instruction_at(address), Ok(Some(_)));
+        if is_removed || places::find(memory.places, address).is_some() {
+            at.pc = address;
+            return true;
+        }
+        if memory.changes.load(Ordering::SeqCst) == changes {
+            return false;
+        }
+    }
 }
 
 /// A hit that cannot be counted, because it is inside another one, or on a CPU without a slot. Its call is lost once:
 /// when it begins, or, if its beginning was counted, when it ends.
+///
+/// # Safety
+/// As [`crate::Events::on_breakpoint`].
 #[cold]
 #[inline(never)]
-fn lose(calls: &'static [CallSet], probe: &Probe, owner: u64, instruction: Instruction, stack: u64) {
-    let has_begun = calls::end(calls, stack, owner, &mut []).is_some();
-    if let Some(point) = probe.point.get().filter(|point| point.is_on() && (has_begun || instruction.begins())) {
-        point.lose(0);
+unsafe fn lose<K: EventKernel>(events: &Events<K>, memory: &Memory, at: &mut Breakpoint) -> bool {
+    let Some(place) = places::find(memory.places, at.pc.wrapping_sub(1)) else { return go_back(events, memory, at) };
+    let (instruction, owner) = (place.instruction(), place.owner());
+    if let Some(probe) = memory.probe_of(owner) {
+        let has_begun = calls::end(memory.calls, at.sp, owner, &mut []).is_some();
+        if probe.point.is_on() && (has_begun || instruction.begins()) {
+            probe.point.lose(0);
+        }
     }
+    // SAFETY: the caller's promise.
+    unsafe { emulate(at, instruction) };
+    true
 }
 
 /// Counts a call that may get a record. There is one for each type of arguments: see [`Events::record`].
@@ -111,12 +155,12 @@ impl<K: EventKernel> Hit<'_, K> {
     /// Counts the call that begins or ends.
     #[inline(always)]
     fn count(&self, slot: &'static EventSlot, instruction: Instruction, registers: impl FnOnce() -> Registers) {
-        let Some(point) = self.probe.point.get() else { return };
-        if !point.is_on() {
+        let point = &self.probe.point;
+        let Some(counted) = point.counted() else {
             // If the point is on when the call ends, the beginning of another call must not be taken for this one's.
             calls::end(self.memory.calls, self.at.sp, self.owner, &mut []);
             return;
-        }
+        };
         if self.probe.asked.is_any() {
             return match instruction {
                 Instruction::Push => self.begin_asked(point, registers()),
@@ -132,7 +176,7 @@ impl<K: EventKernel> Hit<'_, K> {
                 None => return,
             },
         };
-        match slot.points.get(point.counted()) {
+        match slot.points.get(counted) {
             Some(place) => place.count(weight),
             None => record(self.events, point, weight, self.at, &[]),
         }
@@ -151,8 +195,8 @@ impl<K: EventKernel> Hit<'_, K> {
     #[inline(never)]
     fn has_no_room(&self, owner: u64) {
         let probe = self.memory.probe_of(owner).filter(|probe| probe.is_of_generation(owner));
-        if let Some(point) = probe.and_then(|probe| probe.point.get()) {
-            point.lose(0);
+        if let Some(probe) = probe {
+            probe.point.lose(0);
         }
     }
 

@@ -2,15 +2,15 @@
 //!
 //! In: a static. Out: the same memory as slices. Runs in: ordinary code, once.
 
-use super::{CallSet, Place, Probe};
+use super::calls::CallSet;
+use super::places::Place;
+use super::probe::Probe;
 use core::fmt;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Memory for dynamic probes: on `FUNCTIONS` functions with `PLACES` instructions in all (the first one of each
 /// function and its exits; at most three quarters are used), and for `4 * CALLS` calls at the same time. `PLACES` and
-/// `CALLS` are powers of two. A function keeps its room when its probe is removed, because its point keeps its number,
-/// and a CPU may have executed an `int3` just before: so these are the functions that have a probe at any time from
-/// boot on.
+/// `CALLS` are powers of two. Other functions use the room of a probe that was removed.
 ///
 /// ```
 /// use kprof_events::ProbeMemory;
@@ -21,6 +21,7 @@ pub struct ProbeMemory<const FUNCTIONS: usize, const PLACES: usize, const CALLS:
     probes: [Probe; FUNCTIONS],
     places: [Place; PLACES],
     calls: [CallSet; CALLS],
+    changes: AtomicU64,
     is_taken: AtomicBool,
 }
 
@@ -30,6 +31,8 @@ pub(super) struct Memory {
     pub(super) probes: &'static [Probe],
     pub(super) places: &'static [Place],
     pub(super) calls: &'static [CallSet],
+    /// Counts the changes of places.
+    pub(super) changes: &'static AtomicU64,
 }
 
 impl Memory {
@@ -52,13 +55,15 @@ impl<const FUNCTIONS: usize, const PLACES: usize, const CALLS: usize> ProbeMemor
             probes: [const { Probe::new() }; FUNCTIONS],
             places: [const { Place::new() }; PLACES],
             calls: [const { CallSet::new() }; CALLS],
+            changes: AtomicU64::new(0),
             is_taken: AtomicBool::new(false),
         }
     }
 
     /// The memory, if no profiler has it yet.
     pub(super) fn take(&'static self) -> Option<Memory> {
-        let memory = Memory { probes: &self.probes, places: &self.places, calls: &self.calls };
+        let Self { probes, places, calls, changes, .. } = self;
+        let memory = Memory { probes, places, calls, changes };
         (!self.is_taken.swap(true, Ordering::AcqRel)).then_some(memory)
     }
 }

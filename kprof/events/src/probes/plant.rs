@@ -4,9 +4,11 @@
 //! byte of each instruction, or that byte again. Runs in: ordinary code, under the writer's lock. Other CPUs may
 //! execute the code meanwhile: one byte is written at a time, so they execute the `int3` or the instruction.
 
+use super::calls;
+use super::memory::{Memory, ProbeMemory};
 use super::places::{self, Instruction, JUMPS, PUSH_RBP, Place, RET};
-use super::{Installed, Probe, ProbeMemory};
-use crate::api::Events;
+use super::probe::{Installed, KernelText, Probe};
+use crate::events::Events;
 use crate::kernel::EventKernel;
 use crate::points::POINTS;
 use crate::state::State;
@@ -14,6 +16,7 @@ use core::ptr;
 use core::sync::atomic::Ordering;
 use kprof::format::command::{Command, ProbePlaces, Removed};
 use kprof::format::point::PointState;
+use kprof::internals::{OWNER_WAIT_US, Patience};
 use kprof::{CommandError, RegisterError};
 
 const INT3: u8 = 0xcc;
@@ -23,6 +26,9 @@ pub(crate) fn register<K: EventKernel, const FUNCTIONS: usize, const PLACES: usi
     events: &'static Events<K>,
     memory: &'static ProbeMemory<FUNCTIONS, PLACES, CALLS>,
 ) -> Result<(), RegisterError> {
+    if !events.state.is_installed() {
+        return Err(RegisterError::NoSlot(0));
+    }
     let mut result = Err(RegisterError::ProbesTwice);
     let probes = &events.state.probes;
     if probes.memory.get().is_none()
@@ -43,6 +49,8 @@ pub(crate) struct Planned {
     places: usize,
     /// The function of the last line.
     last: u64,
+    /// [`Probe::last_used`] of what the first line has asked for.
+    since: Option<u64>,
 }
 
 impl Planned {
@@ -52,12 +60,14 @@ impl Planned {
     }
 }
 
-const NO_ROOM: CommandError =
-    CommandError::State("no room for another function: those that had a probe since boot keep theirs");
+const NO_ROOM: CommandError = CommandError::State("no room for another probe: `unprobe` makes some");
+const IN_USE: CommandError = CommandError::State(
+    "removed probes keep their room until their counts are read and their hits have ended: try again",
+);
 
 impl State {
-    /// Checks that a probe can be put on this function, after those that are `planned`. Nothing changes.
-    /// `by_lease`: it is to end with the lease.
+    /// Checks that a probe can be put on this function, after those that are `planned`. Nothing changes but that removed
+    /// probes may lose their room. `by_lease`: it is to end with the lease.
     pub(crate) fn check_probe(
         &self,
         wanted: ProbePlaces<'_>,
@@ -77,12 +87,50 @@ impl State {
         for exit in wanted.exits() {
             self.check_place(installed, exit, known, false, planned)?;
         }
-        let is_free = |probe: &&Probe| probe.address.load(Ordering::Relaxed) == 0;
+        let use_number = self.probes.next_use();
+        let since = *planned.since.get_or_insert(use_number);
+        if let Some(known) = known {
+            known.last_used.store(use_number, Ordering::Relaxed);
+        }
         planned.probes += usize::from(known.is_none());
         planned.last = wanted.entry;
-        let has_room = installed.memory.probes.iter().filter(is_free).count() >= planned.probes
-            && places::room(installed.memory.places) >= planned.places;
-        if has_room { Ok(()) } else { Err(NO_ROOM) }
+        self.make_room(installed, planned, since)
+    }
+
+    /// Frees what removed probes have kept, if these lines need it.
+    fn make_room(&self, installed: &Installed, planned: &Planned, since: u64) -> Result<(), CommandError> {
+        let Memory { probes, places, .. } = installed.memory;
+        let free = || probes.iter().filter(|probe| probe.point.function() == 0).count();
+        if free() >= planned.probes && places::room(places) >= planned.places {
+            return Ok(());
+        }
+        places::leave_unowned(places);
+        if !self.has_no_hit() {
+            return Err(IN_USE);
+        }
+        places::free_left(places);
+        let last_used = |probe: &&Probe| probe.last_used.load(Ordering::Relaxed);
+        let can_go = |probe: &&Probe| probe.point.function() != 0 && !probe.is_planted() && last_used(probe) < since;
+        while free() < planned.probes {
+            let oldest = probes.iter().filter(can_go).min_by_key(last_used).ok_or(NO_ROOM)?;
+            if !self.retire(&oldest.point) {
+                return Err(IN_USE);
+            }
+        }
+        if places::room(places) >= planned.places { Ok(()) } else { Err(NO_ROOM) }
+    }
+
+    /// Whether no CPU handles a hit any more that has begun before this call. Waits for them.
+    pub(super) fn has_no_hit(&self) -> bool {
+        let mut patience = Patience::us(OWNER_WAIT_US, self.tsc_hz());
+        let mut ends = |is_over: &dyn Fn() -> bool| loop {
+            if is_over() || !patience.go_on() {
+                return is_over();
+            }
+        };
+        // With the order of these loads and that of `Place::owner`, a hit that begins later sees no removed probe.
+        self.slots().iter().all(|slot| ends(&|| !slot.in_probe.load(Ordering::SeqCst)))
+            && ends(&|| self.guests.are_gone())
     }
 
     /// Checks one instruction of a function. `known` is the function's probe, if it has or had one.
@@ -95,7 +143,8 @@ impl State {
         planned: &mut Planned,
     ) -> Result<(), CommandError> {
         if let Some(place) = places::find(installed.memory.places, address) {
-            // That of a probe that was removed belongs to nobody.
+            // That of a probe that was removed belongs to nobody, and may have to leave the table for another line.
+            planned.places += usize::from(place.owner() == 0);
             let is_others = installed.memory.probe_of(place.owner()).is_some_and(|owner| !is_same(known, owner));
             let is_fit = !is_others && is_entry == place.instruction().begins();
             return if is_fit { Ok(()) } else { Err(CommandError::State("the instruction belongs to another probe")) };
@@ -127,7 +176,7 @@ impl State {
     }
 
     /// Decodes an instruction, if it is one that a probe can replace.
-    fn instruction_at(&self, address: u64) -> Result<Option<Instruction>, CommandError> {
+    pub(super) fn instruction_at(&self, address: u64) -> Result<Option<Instruction>, CommandError> {
         let opcode = self.code_byte(address)?;
         match opcode {
             PUSH_RBP => return Ok(Some(Instruction::Push)),
@@ -153,22 +202,24 @@ impl State {
         if self.probes.planted() == 0 {
             self.probes.set_clock(self.tsc_hz());
         }
-        // One that is not used has the address 0.
+        // One that is not used has the function 0.
         let probe = installed.probe_on(wanted.entry).or_else(|| installed.probe_on(0));
         let Some((number, probe)) = probe else { return };
         if by_lease && probe.is_of_others() {
             // The same probe, which stays when the lease ends; that its point counts ends then, if it was off.
             probe.by_lease.store(true, Ordering::Relaxed);
-            if let Some(point) = probe.point.get().filter(|point| !point.is_on()) {
-                POINTS.choose_by_lease(point, PointState::Count);
+            if !probe.point.is_on() {
+                POINTS.choose_by_lease(&probe.point, PointState::Count);
             }
             return;
         }
-        // It may have had other exits.
-        installed.remove(probe);
-        probe.address.store(wanted.entry, Ordering::Relaxed);
-        let point = probe.name_point(wanted.entry);
+        if probe.is_planted() {
+            // It may have other exits.
+            installed.remove(probe);
+        }
+        let point = &probe.point;
         if point.is_unlisted() {
+            point.name_after(wanted.entry);
             POINTS.list(point);
         }
         // A choice for its name (`event probe.* record`) may be in force already.
@@ -200,7 +251,7 @@ impl State {
         let Some(installed) = self.probes.memory.get() else { return };
         let is_one = |probe: &&Probe| match removed {
             Removed::All | Removed::OfLease => true,
-            Removed::One(address) => probe.address.load(Ordering::Relaxed) == address,
+            Removed::One(address) => probe.point.function() == address,
         };
         for probe in installed.memory.probes.iter().filter(is_one) {
             let was_planted = probe.is_planted();
@@ -210,6 +261,7 @@ impl State {
             }
             if was_planted && !probe.is_planted() {
                 installed.remove(probe);
+                probe.last_used.store(self.probes.next_use(), Ordering::Relaxed);
             }
         }
         self.shared.note_setting(format_args!("unprobe {removed}"));
@@ -230,14 +282,25 @@ impl State {
     }
 }
 
+impl<K: EventKernel> KernelText for Events<K> {
+    unsafe fn patch(&self, address: u64, byte: u8) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.kernel().patch(address, byte) }
+    }
+
+    fn is_stub(&self, address: u64) -> bool {
+        self.kernel().is_entry_code(address)
+    }
+}
+
 fn is_same(one: Option<&Probe>, other: &Probe) -> bool {
     one.is_some_and(|one| ptr::eq(one, other))
 }
 
 impl Installed {
-    /// The probe that this function has, or has had, and its number.
+    /// The probe that this function has, or had last, and its number.
     fn probe_on(&self, address: u64) -> Option<(usize, &'static Probe)> {
-        self.memory.probes.iter().enumerate().find(|(_, probe)| probe.address.load(Ordering::Relaxed) == address)
+        self.memory.probes.iter().enumerate().find(|(_, probe)| probe.point.function() == address)
     }
 
     /// Whether the probe of this function has the exits, arguments and conditions of the command.
@@ -259,10 +322,11 @@ impl Installed {
         its_own().filter(is_entry).for_each(|place| self.set(place, 0));
         its_own().filter(|place| !is_entry(place)).for_each(|place| self.set(place, 0));
         probe.generation.fetch_add(1, Ordering::Relaxed);
+        // A CPU that has seen the owner before may still note a call: it is forgotten with the next probe's.
+        let is_gone = |owner| self.memory.probe_of(owner).is_none_or(|probe| !probe.is_of_generation(owner));
+        calls::forget(self.memory.calls, is_gone);
         // So that ctl shows which functions have a probe.
-        if let Some(point) = probe.point.get() {
-            point.choose(PointState::Off, false);
-        }
+        probe.point.choose(PointState::Off, false);
     }
 
     /// Puts the `int3` of a place there, for this owner; or the instruction, if it is 0.
@@ -270,6 +334,7 @@ impl Installed {
         let byte = if owner != 0 { INT3 } else { place.instruction().opcode() };
         // The owner first, so that the first hit counts. After the removal it is only emulated.
         place.set_owner(owner);
+        self.memory.changes.fetch_add(1, Ordering::SeqCst);
         // SAFETY: the place was checked: the byte is the first one of an instruction that `on_breakpoint` emulates, or
         // an `int3` in its place. It is one byte, so no CPU executes a part of it. The check has written to it before.
         unsafe { self.text.patch(place.address(), byte) };

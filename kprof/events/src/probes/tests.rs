@@ -2,34 +2,39 @@
 //! refused.
 
 mod ends;
+mod room;
 
-use super::*;
+use super::memory::ProbeMemory;
+use super::{on_breakpoint, register};
 use crate::EventSlot;
+use crate::events::Events;
 use crate::kernel::EventKernel;
 use crate::points::{PointCounts, Taken};
+use core::cell::Cell;
 use core::mem::MaybeUninit;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU8, AtomicUsize};
-use kprof::Breakpoint;
-use kprof::ControlFile;
-use kprof::CpuSlot;
+use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use kprof::config::{Config, Setup};
 use kprof::format::event::MAX_ARGUMENTS;
 use kprof::format::record::EventHeader;
 use kprof::internals::Ring;
-use kprof::{CpuSet, Profiler, Trigger};
-use kprof::{Kernel, Task};
+use kprof::{Breakpoint, ControlFile, CpuSet, CpuSlot, Kernel, Profiler, Task, Trigger};
 
 const CODE_BYTES: usize = 256;
 const STACK_WORDS: usize = 64;
 const INT3: u8 = 0xcc;
+
+thread_local! {
+    /// The CPU that this thread is, if it is one of its own.
+    static OWN_CPU: Cell<Option<usize>> = const { Cell::new(None) };
+}
 
 /// A kernel whose code is an array. It can write all of it but the last 16 bytes, and has an entry stub at 0xe0.
 struct Array {
     code: &'static [AtomicU8; CODE_BYTES],
     /// Where the test's stack ends.
     stack_end: AtomicU64,
-    /// The CPU that the test is on; only 0 has a slot.
+    /// The CPU that the test is on; all after the first have no slot, if the test does not ask for more.
     cpu: AtomicUsize,
 }
 
@@ -43,7 +48,7 @@ impl Array {
 // is asked for up to the test's own frame.
 unsafe impl Kernel for Array {
     fn cpu(&self) -> usize {
-        self.cpu.load(Ordering::Relaxed)
+        OWN_CPU.get().unwrap_or_else(|| self.cpu.load(Ordering::Relaxed))
     }
     fn signal(&self, _: &CpuSet<'_>) {}
     fn stack_range(&self, address: u64) -> Option<Range<u64>> {
@@ -79,6 +84,11 @@ struct Machine {
 
 /// Functions at 0 (with a `ret` at 8 and jumps at 0x10 and 0x18) and at 0x40 (with a `ret` at 0x46).
 fn machine() -> Machine {
+    machine_of(1)
+}
+
+/// The same, with slots for this many CPUs.
+fn machine_of(cpus: usize) -> Machine {
     let code: &'static [AtomicU8; CODE_BYTES] = Box::leak(Box::new([const { AtomicU8::new(0x90) }; CODE_BYTES]));
     let put = |at: usize, bytes: &[u8]| {
         code[at..].iter().zip(bytes).for_each(|(place, byte)| place.store(*byte, Ordering::Relaxed));
@@ -99,12 +109,14 @@ fn machine() -> Machine {
     let words = || -> &'static mut [MaybeUninit<u64>] { vec![MaybeUninit::uninit(); 1024].leak() };
     let text = (events.kernel().address(0), events.kernel().address(CODE_BYTES));
     let config = Config { tsc_hz: 1_000_000_000, text, sampler_cpu: None, trigger: Trigger::Timer, ..Config::new() };
-    let slots: &'static [CpuSlot] = vec![CpuSlot::new()].leak();
-    let event_slots: &'static [EventSlot] = vec![EventSlot::new()].leak();
+    let slots: &'static [CpuSlot] = (0..cpus).map(|_| CpuSlot::new()).collect::<Vec<_>>().leak();
+    let event_slots: &'static [EventSlot] = (0..cpus).map(|_| EventSlot::new()).collect::<Vec<_>>().leak();
     events.init(|| event_slots, || Setup { slots, meta: words(), config }).unwrap();
-    let places: &'static [PointCounts] = (0..256).map(|_| PointCounts::new()).collect::<Vec<_>>().leak();
-    events.register_points(0, || places).unwrap();
-    events.register_events(0, words).unwrap();
+    for cpu in 0..cpus {
+        let places = || -> &'static [PointCounts] { (0..256).map(|_| PointCounts::new()).collect::<Vec<_>>().leak() };
+        events.register_points(cpu, places).unwrap();
+        events.register_events(cpu, words).unwrap();
+    }
     let control = Some(profiler.open_control(1));
     Machine { profiler, events, control }
 }
@@ -116,7 +128,11 @@ fn alone() -> std::sync::MutexGuard<'static, ()> {
 }
 
 fn with_memory() -> Machine {
-    let machine = machine();
+    with_memory_of(1)
+}
+
+fn with_memory_of(cpus: usize) -> Machine {
+    let machine = machine_of(cpus);
     let memory: &'static ProbeMemory<2, 8, 2> = Box::leak(Box::new(ProbeMemory::new()));
     register(machine.events, memory).unwrap();
     machine
@@ -170,9 +186,11 @@ impl Machine {
     /// What has been counted of the probe at this offset since the last call, with the hits that were lost.
     fn taken(&self, offset: usize) -> (u64, u64, u64) {
         let name = format!("probe.{:016x}", self.at(offset));
-        let point = crate::points::POINTS.iter().find(|point| point.name == name).unwrap();
-        let taken: Taken = self.events.state.slots()[0].points.get(point.offset()).unwrap().take();
-        (taken.buckets.iter().sum(), taken.weight, point.take_lost().0)
+        let point = crate::points::POINTS.iter().find(|point| point.name() == name.as_str()).unwrap();
+        let places = self.events.state.slots().iter().map(|slot| slot.points.get(point.offset()).unwrap());
+        let taken: Vec<Taken> = places.map(PointCounts::take).collect();
+        let hits = taken.iter().flat_map(|taken| taken.buckets).sum();
+        (hits, taken.iter().map(|taken| taken.weight).sum(), point.take_lost().0)
     }
 
     fn events(&self) -> &'static Ring {
@@ -436,10 +454,10 @@ fn what_cannot_have_a_probe_is_refused_and_nothing_changes() {
     machine.write("probe @40 6").unwrap();
     machine.write("probe @0 8 10 18").unwrap();
     machine.events.kernel().code[0x80].store(0x55, Ordering::Relaxed);
-    assert!(machine.write("probe @80").unwrap_err().contains("no room for another function"));
-    machine.write("unprobe all").unwrap();
-    assert!(machine.write("probe @80").unwrap_err().contains("those that had a probe since boot keep theirs"));
-    assert_eq!(machine.write("probe @40 6"), Ok(()), "it has its room");
+    assert!(machine.write("probe @80").unwrap_err().contains("no room for another probe"));
+    machine.write("unprobe @40").unwrap();
+    machine.write("probe @80").unwrap();
+    assert!(machine.write("probe @40 6").unwrap_err().contains("no room for another probe"));
 }
 
 #[test]

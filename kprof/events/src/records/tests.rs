@@ -7,12 +7,10 @@ use crate::kernel::EventKernel;
 use crate::points::{POINTS, PointCounts};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
-use kprof::CpuSlot;
 use kprof::config::{Config, Setup};
 use kprof::format::marker::{Marker, TruncationReason};
 use kprof::internals::Direct;
-use kprof::{CpuSet, Profiler, Unit};
-use kprof::{Kernel, Task};
+use kprof::{CpuSet, CpuSlot, Kernel, Profiler, Task, Unit};
 
 const TEXT: (u64, u64) = (0x1000, 0x2000);
 static STACK: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];

@@ -1,8 +1,8 @@
 //! Tests of a check: what the counters of a CPU tell, and what they do not tell.
 
 use super::*;
-use crate::kernel::Event;
-use crate::quiet::{self, Quiet};
+use crate::event::Event;
+use crate::tests::quiet::{self, Quiet};
 use core::sync::atomic::Ordering;
 use kprof::internals::with_tick;
 use kprof::{Config, Outcome, Profiler};
@@ -124,6 +124,14 @@ fn a_sample_says_whether_the_cpu_was_at_work_with_interrupts_off() {
     assert_eq!(of(&[KERNEL, facts(Facts::IDLE), KERNEL]), (false, false));
     let in_interrupt = [KERNEL, facts(Facts::IDLE | Facts::INTERRUPTS_OFF), Marker::Interrupt(32).encode(), KERNEL];
     assert_eq!(of(&in_interrupt), (true, true));
+}
+
+#[test]
+fn a_sample_says_where_user_code_was_left_if_its_stack_is_not_truncated() {
+    let of = |stack: &[u64]| sample(&[&SampleHeader::default().words(), stack].concat(), |_| true).user_instruction;
+    let (syscall, user) = (Marker::Syscall.encode(), Marker::User.encode());
+    assert_eq!(of(&[0x20_1000, 0x20_2000, syscall, user, 0x40_1000, 0x40_2000]), Some(0x40_1000));
+    assert_eq!([of(&[]), of(&[0x20_1000, syscall]), of(&[0x20_1000, syscall, user])], [None; 3]);
 }
 
 #[test]

@@ -10,13 +10,18 @@ struct Cpu {
     watch: Watch,
     now: u64,
     found: Vec<(u64, Reason)>,
+    /// Where the task has left user code.
+    user: Option<u64>,
 }
+
+const AT_WORK: Sample =
+    Sample { tsc: 0, task: 7, address: 1, interrupts_off: false, is_at_work: true, user_instruction: None };
 
 impl Cpu {
     fn new() -> Self {
         let mut watch = Watch::new();
         watch.restart(5 * MS, Counters::default(), 0);
-        Self { watch, now: 5 * MS, found: Vec::new() }
+        Self { watch, now: 5 * MS, found: Vec::new(), user: None }
     }
 
     /// One check, `step` after the one before.
@@ -25,7 +30,9 @@ impl Cpu {
         self.watch.begin(self.now, N);
         if let Some((task, interrupts_off)) = sample {
             let tsc = self.now - step / 2;
-            self.watch.sample(&Sample { tsc, task, address: 0xff00 + task, interrupts_off, is_at_work: true });
+            let sample =
+                Sample { tsc, address: 0xff00 + task, interrupts_off, user_instruction: self.user, task, ..AT_WORK };
+            self.watch.sample(&sample);
         }
         if let Some(reason) = self.watch.end(self.now, &shown, N) {
             self.found.push((self.now, reason));
@@ -196,7 +203,24 @@ fn idle_and_user_samples_are_progress() {
         cpu.now += MS;
         cpu.watch.begin(cpu.now, N);
         let is_at_work = tick % 20 != 0;
-        cpu.watch.sample(&Sample { tsc: cpu.now, task: 7, address: 1, interrupts_off: true, is_at_work });
+        cpu.watch.sample(&Sample { tsc: cpu.now, interrupts_off: true, is_at_work, ..AT_WORK });
         assert_eq!(cpu.watch.end(cpu.now, &ANSWERED, N), None);
     }
+}
+
+#[test]
+fn a_program_that_makes_one_system_call_after_the_other_is_not_locked_up() {
+    let mut cpu = Cpu::new();
+    // No sample finds its user code, because it is there so shortly; but the calls are at two instructions.
+    for tick in 0..1000 {
+        cpu.user = [Some(0x40_1000), None, Some(0x40_2000)][tick % 3];
+        cpu.looks(30, Some((7, false)), ANSWERED);
+    }
+    assert_eq!(cpu.found, []);
+    // It makes a call that does not end. Another task that is locked up is not this one's progress.
+    cpu.looks(200, Some((7, false)), ANSWERED);
+    assert_eq!(cpu.found.len(), 1);
+    cpu.user = Some(0x40_3000);
+    cpu.looks(200, Some((8, true)), ANSWERED);
+    assert_eq!(cpu.found.iter().map(|found| found.1).collect::<Vec<_>>(), [Reason::OneTask, Reason::InterruptsOff]);
 }

@@ -8,7 +8,7 @@ fn an_end_whose_beginning_was_not_seen_does_not_count() {
     let (machine, mut stack) = (with_memory(), [0; STACK_WORDS]);
     machine.write("probe @0 8").unwrap();
     let set = |state: &str| {
-        machine.events.state.probes.memory.get().unwrap().memory.probes[0].point.get().unwrap().set(match state {
+        machine.events.state.probes.memory.get().unwrap().memory.probes[0].point.set(match state {
             "off" => PointState::Off,
             _ => PointState::Count,
         });
@@ -82,15 +82,25 @@ fn calls_that_never_end_give_way_to_others() {
 }
 
 #[test]
-fn calls_of_a_removed_probe_give_way_and_are_not_lost() {
+fn calls_of_a_removed_probe_leave_their_room_and_are_not_lost() {
     let (machine, mut stack) = (with_memory(), [0; STACK_WORDS]);
+    machine.write("probe @40 6").unwrap();
+    machine.hit(0x40, &mut stack, 19);
     machine.write("probe @0 8").unwrap();
     (20..60).for_each(|word| assert!(machine.hit(0, &mut stack, word).is_some()));
+    // The newest calls of the first function have pushed that of the other one out, or not.
+    let lost = machine.taken(0x40).2;
     machine.taken(0);
-    ["probe @40 6", "unprobe @0"].iter().for_each(|line| machine.write(line).unwrap());
-    machine.hit(0x40, &mut stack, 19);
+    machine.write("unprobe @0").unwrap();
     machine.hit(0x46, &mut stack, 19);
-    assert_eq!((machine.taken(0x40).0, machine.taken(0).2), (1, 0));
+    assert_eq!(machine.taken(0x40).0 + lost, 1, "the other function's call is still its own");
+    let entries = || machine.events.state.probes.memory.get().unwrap().memory.calls.iter();
+    assert!(entries().all(|set| set.is_free()));
+    (20..60).for_each(|word| {
+        machine.hit(0x40, &mut stack, word);
+        machine.hit(0x46, &mut stack, word);
+    });
+    assert_eq!((machine.taken(0x40).0, machine.taken(0x40).2, machine.taken(0).2), (40, 0, 0));
 }
 
 #[test]

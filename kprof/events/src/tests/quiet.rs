@@ -2,7 +2,7 @@
 //!
 //! In: calls of the profiler and its events. Out: the reports as sentences. Runs in: tests.
 
-use crate::api::Events;
+use crate::events::Events;
 use crate::kernel::EventKernel;
 use crate::lockup::Lockup;
 use crate::slot::EventSlot;
