@@ -28,6 +28,8 @@ mod api;
 #[cfg(feature = "profiling")]
 mod by_task;
 #[cfg(feature = "profiling")]
+mod export;
+#[cfg(feature = "profiling")]
 mod extension;
 #[cfg(feature = "profiling")]
 mod heap;

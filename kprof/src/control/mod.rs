@@ -8,7 +8,10 @@
 //! the file ends all three.
 
 mod close;
+mod copies;
+pub(crate) mod layers;
 mod lines;
+mod plan;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -18,14 +21,14 @@ use crate::arch::interrupts;
 use crate::errors::{ControlError, StateError};
 use crate::format::command::{BadCommand, Command};
 use crate::format::fact::Fact;
+use crate::format::settings::Keys;
 use crate::kernel::ControlDone;
+use crate::live::State;
 use crate::patience::Patience;
-use crate::state::Shared;
-use crate::state::choices::Keys;
-use crate::state::owner::{ClaimId, MAX_CLAIM};
-use crate::state::settings::State;
-use crate::state::transition::WRITER_WAIT_US;
-pub(crate) use close::undo_expired_lease;
+use crate::shared::Shared;
+use crate::stream::meta::ClaimId;
+use crate::transition::WRITER_WAIT_US;
+use close::undo_expired_lease;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, Ordering};
 pub(crate) use text::{each_setting, for_each_counter, write_status};
@@ -44,8 +47,8 @@ pub(crate) struct OpenControl {
 impl OpenControl {
     /// A new file for `process`.
     pub(crate) fn open(shared: &'static Shared, process: u64) -> Self {
-        // At a million opens a second the ids last for 73 000 years.
-        let id = shared.next_file.fetch_add(1, Ordering::Relaxed) & MAX_CLAIM;
+        let id = shared.next_file.fetch_add(1, Ordering::Relaxed);
+        shared.undo_lease.call_once(|| undo_expired_lease);
         Self {
             shared,
             id,
@@ -91,15 +94,10 @@ impl OpenControl {
 /// Starts or stops sampling on behalf of the kernel itself.
 pub(crate) fn change_state(shared: &Shared, target: State) -> Result<(), StateError> {
     let writer = shared.writer()?;
-    undo_expired_lease(shared, &writer)?;
-    let (choices, mut layers) = (shared.live.choices(), shared.layers());
-    layers.set(false, Keys::STATE, &choices, target);
-    let change = writer.prepare(&choices, target, false)?;
-    shared.set_layers(layers);
-    if change.before == State::Stopped && target == State::Running {
-        shared.extension().begins();
-    }
-    let committed = change.commit(&choices, target, true);
+    writer.undo_expired_lease()?;
+    let mut layers = shared.layers();
+    layers.set(false, Keys::STATE, &shared.live.choices(), target);
+    let committed = writer.prepare(layers, false)?.commit(true);
     if target != State::Running {
         shared.extension().write_counts();
     }

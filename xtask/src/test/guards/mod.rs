@@ -39,26 +39,7 @@ const NO_CIRCLES: [&str; 12] = [
 /// Not checked is the template for ports: its optional parts use the profiler, whose hooks call them.
 const MAY_HAVE_CIRCLES: [&str; 1] = ["kernel-integration/ports/bare/src"];
 /// The files that are in a circle and are still to be taken out of it, by folder. None may be added.
-const KNOWN: [(&str, &[&str]); 2] = [("kprof/src", &KNOWN_IN_CORE), ("kprof/events/src", &KNOWN_IN_EVENTS)];
-const KNOWN_IN_CORE: [&str; 17] = [
-    "config",
-    "control",
-    "control::close",
-    "control::write",
-    "control::write::plan",
-    "cpu_set",
-    "kernel",
-    "publisher",
-    "state::self_cost",
-    "state::slot",
-    "unwind",
-    "unwind::direct",
-    "unwind::entry_frame",
-    "unwind::fast_path",
-    "unwind::stop",
-    "unwind::user",
-    "unwind::words",
-];
+const KNOWN: [(&str, &[&str]); 1] = [("kprof/events/src", &KNOWN_IN_EVENTS)];
 const KNOWN_IN_EVENTS: [&str; 21] = [
     "api",
     "by_task::counts",

@@ -3,15 +3,14 @@
 //! In: the commands of one write in order, and the state before them. Out: a [`Plan`], or the reason why a command is
 //! refused. Runs in: ordinary code. Changes nothing of the profiler: the write is carried out later, as a whole.
 
-use super::super::OpenControl;
+use super::OpenControl;
+use crate::control::layers::Layers;
 use crate::errors::{CommandError, StreamName};
-use crate::format::command::{Command, Mode};
+use crate::format::command::Command;
 use crate::format::settings::Setting;
+use crate::format::settings::{Choices, Keys};
 use crate::kernel::ControlDone;
-use crate::parts::{self, name};
-use crate::state::choices::{Choices, Keys};
-use crate::state::layers::Layers;
-use crate::state::settings::State;
+use crate::live::State;
 use core::sync::atomic::Ordering;
 
 pub(super) const NO_ACK_IN_OVERWRITE: &str = "nothing is acknowledged in mode overwrite";
@@ -25,7 +24,6 @@ pub(super) struct Plan {
     pub(super) keys: Keys,
     /// The settings with what the lines set, each in its layer.
     pub(super) layers: Layers,
-    pub(super) state_before: State,
     pub(super) state: State,
     /// A command is about the state or the mode.
     pub(super) names_state: bool,
@@ -51,7 +49,6 @@ impl Plan {
             choices: before,
             keys: Keys::empty(),
             layers: shared.layers(),
-            state_before: state,
             state,
             names_state: false,
             has_claim: shared.claim() == file.id,
@@ -73,9 +70,6 @@ impl Plan {
             Command::Start if self.state == State::Frozen => return Err(CommandError::State("frozen: `thaw` goes on")),
             Command::Start => self.state = State::Running,
             Command::Stop => self.state = State::Stopped,
-            Command::Set(Setting::Mode(Mode::Overwrite)) | Command::Freeze | Command::Thaw if !parts::RECORDER => {
-                return Err(CommandError::NotCompiledIn(name::RECORDER));
-            }
             Command::Set(Setting::Hz(_)) if shared.config().is_some_and(|config| config.event.is_some()) => {
                 return Err(CommandError::State("ticks are caused by an event, not by time: there is no rate"));
             }
