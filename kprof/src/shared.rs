@@ -61,7 +61,7 @@ pub struct Shared {
     /// The meta stream.
     pub meta: Meta,
     /// Taken by every change of choices, state, mode or claim; see `transition`.
-    pub(crate) writer: AtomicBool,
+    pub(crate) writer: spin::Mutex<()>,
     /// A transition wants every stream, so no reader takes one before it. Otherwise readers that return again and again
     /// could keep it out.
     pub(crate) wants_all: AtomicBool,
@@ -98,7 +98,7 @@ impl Shared {
             has_sampler: AtomicBool::new(false),
             trigger: AtomicU8::new(Trigger::Timer as u8),
             meta: Meta::new(),
-            writer: AtomicBool::new(false),
+            writer: spin::Mutex::new(()),
             wants_all: AtomicBool::new(false),
             layers: spin::Mutex::new(Layers::new(Config::new().choices(), State::Stopped)),
             undo_lease: spin::Once::new(),

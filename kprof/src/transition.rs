@@ -25,13 +25,7 @@ pub(crate) const SETTLE_WAIT_US: u64 = 1_000_000;
 pub(crate) const WRITER_WAIT_US: u64 = SETTLE_WAIT_US + 2 * OWNER_WAIT_US;
 
 /// The right to change choices, state, mode and claim.
-pub(crate) struct Writer<'a>(&'a Shared);
-
-impl Drop for Writer<'_> {
-    fn drop(&mut self) {
-        self.0.writer.store(false, Ordering::Release);
-    }
-}
+pub(crate) struct Writer<'a>(&'a Shared, #[allow(dead_code, reason = "held")] spin::MutexGuard<'a, ()>);
 
 /// Proof that the caller owns all streams. Dropping it leaves them.
 pub(crate) struct AllStreams<'a>(&'a Shared);
@@ -80,13 +74,8 @@ impl Shared {
         if self.slots().is_empty() {
             return Err(StateError::NotReady);
         }
-        let mut patience = Patience::us(us, self.tsc_hz());
-        while self.writer.swap(true, Ordering::Acquire) {
-            if !patience.go_on() {
-                return Err(StateError::Busy);
-            }
-        }
-        Ok(Writer(self))
+        let lock = Patience::us(us, self.tsc_hz()).lock(&self.writer);
+        lock.map(|lock| Writer(self, lock)).ok_or(StateError::Busy)
     }
 
     /// Waits until no tick is pending and no handler runs.

@@ -38,8 +38,10 @@ pub(crate) fn record(lines: &mut Lines<'_>, record: &MetaRecord) -> fmt::Result 
             let stack = line::LockupStack::of_record(second, third, text, Name::Raw(&task));
             stack.map_or(Ok(()), |stack| lines.put(format_args!("{stack}")))
         }
-        // The profiler writes its own kinds; the others do not belong in the meta stream.
-        _ => Ok(()),
+        // The profiler writes these itself.
+        Kind::TaskName | Kind::Image | Kind::Mark | Kind::Setting => Ok(()),
+        // These kinds do not belong in the meta stream.
+        Kind::Sample | Kind::SnapshotSample | Kind::Event => Ok(()),
     }
 }
 

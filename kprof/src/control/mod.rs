@@ -30,7 +30,7 @@ use crate::stream::meta::ClaimId;
 use crate::transition::WRITER_WAIT_US;
 use close::undo_expired_lease;
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 pub(crate) use text::{each_setting, for_each_counter, write_status};
 
 /// An open control file.
@@ -39,8 +39,8 @@ pub(crate) struct OpenControl {
     id: ClaimId,
     /// The number of the process that has opened the file, as the kernel passed it to `open_control`.
     process: u64,
-    /// A write through this file is in progress.
-    is_writing: AtomicBool,
+    /// Held during a write through this file.
+    writing: spin::Mutex<()>,
     error: spin::Mutex<heapless::String<128>>,
 }
 
@@ -49,26 +49,16 @@ impl OpenControl {
     pub(crate) fn open(shared: &'static Shared, process: u64) -> Self {
         let id = shared.next_file.fetch_add(1, Ordering::Relaxed);
         shared.undo_lease.call_once(|| undo_expired_lease);
-        Self {
-            shared,
-            id,
-            process,
-            is_writing: AtomicBool::new(false),
-            error: spin::Mutex::new(heapless::String::new()),
-        }
+        Self { shared, id, process, writing: spin::Mutex::new(()), error: spin::Mutex::new(heapless::String::new()) }
     }
 
     /// Carries out a write.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<ControlDone, ControlError> {
-        let mut patience = Patience::us(WRITER_WAIT_US, self.shared.tsc_hz());
-        while self.is_writing.swap(true, Ordering::Acquire) {
-            if !patience.go_on() {
-                return Err(ControlError { line: 1, reason: StateError::Busy.into() });
-            }
-        }
+        let Some(_writing) = Patience::us(WRITER_WAIT_US, self.shared.tsc_hz()).lock(&self.writing) else {
+            return Err(ControlError { line: 1, reason: StateError::Busy.into() });
+        };
         let result = write::write(self, bytes);
         self.set_error(result.as_ref().err());
-        self.is_writing.store(false, Ordering::Release);
         result
     }
 

@@ -142,7 +142,7 @@ fn acks(bytes: &[u8]) -> impl Iterator<Item = (usize, StreamName, u64)> {
     })
 }
 
-/// Takes the owner words of the streams that the `ack` lines name, unless the transition owns all streams already
+/// Takes the streams that the `ack` lines name, unless the transition owns all streams already
 /// (`owns_all`), and checks the positions.
 fn reserve(file: &OpenControl, bytes: &[u8], owns_all: bool) -> Result<(), ControlError> {
     let shared = file.shared;
@@ -176,7 +176,7 @@ fn reserve(file: &OpenControl, bytes: &[u8], owns_all: bool) -> Result<(), Contr
     Ok(())
 }
 
-/// The stream of this name, whose owner word this write has taken.
+/// The stream of this name, which this write has taken.
 fn held(shared: &Shared, name: StreamName) -> Option<Owned<'_>> {
     Some(shared.stream(name)?.taken(shared.records_over(name), false))
 }

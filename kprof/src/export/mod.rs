@@ -188,7 +188,12 @@ fn meta_record(extension: &dyn Extension, lines: &mut Lines<'_>, record: &MetaRe
             let image = line::Image { tsc, load, text: Range(second, third), build_id, name };
             lines.put(format_args!("{image}"))
         }
-        _ => extension.export_record(lines, record),
+        Kind::Events | Kind::Point | Kind::PointAccount | Kind::PointValues | Kind::TaskTimes => {
+            extension.export_record(lines, record)
+        }
+        Kind::Lockup | Kind::LockupStack => extension.export_record(lines, record),
+        // These kinds do not belong in the meta stream.
+        Kind::Sample | Kind::SnapshotSample | Kind::Event => Ok(()),
     }
 }
 
