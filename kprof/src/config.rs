@@ -17,7 +17,8 @@ pub enum Trigger {
     Nmi = 0,
     /// By a fixed interrupt: time spent with interrupts off is attributed to the instruction that turns them on.
     Ipi = 1,
-    /// Each CPU publishes where it is, and the sampler CPU reads that without interrupting any CPU.
+    /// Each CPU publishes where it is, and the sampler CPU reads that without interrupting any CPU. Needs
+    /// `Kernel::foreign_stacks`.
     Published = 2,
     /// By the CPU's own timer interrupt: for a kernel with one CPU. It is also in use until the sampler runs, whatever
     /// `Config::trigger` is.
@@ -147,6 +148,15 @@ impl Config {
             build_id: &[],
             anchors: &[],
         }
+    }
+}
+
+#[cfg(feature = "profiling")]
+impl Config {
+    /// The settings that can be changed later.
+    pub(crate) const fn choices(&self) -> Choices {
+        let Self { hz, random_interval, seed, include_idle, include_user, backoff, depth, mode, lockup_ms, .. } = *self;
+        Choices { hz, random_interval, seed, include_idle, include_user, backoff, depth, mode, lockup_ms }
     }
 }
 

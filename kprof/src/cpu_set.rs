@@ -1,22 +1,22 @@
-//! The set of CPUs to signal. It is a view of the slots, so it needs no memory of its own and has no limit on CPU
-//! numbers.
+//! The set of CPUs to signal. It asks the sampler about each CPU, so it needs no memory of its own and has no limit on
+//! CPU numbers.
 //!
-//! In: slots with their `due` flags. Out: CPU numbers. Runs in: the sampler CPU, inside [`crate::Kernel::signal`].
-
-use crate::CpuSlot;
+//! In: the number of CPUs, and which are due. Out: CPU numbers. Runs in: the sampler CPU, inside
+//! [`crate::Kernel::signal`].
 
 /// The CPUs to be signalled now.
 #[derive(Clone, Copy)]
 pub struct CpuSet<'a> {
-    slots: &'a [CpuSlot],
+    cpus: usize,
+    is_due: &'a dyn Fn(usize) -> bool,
     all_others: bool,
 }
 
 impl<'a> CpuSet<'a> {
-    /// The CPUs whose `due` flag is set.
+    /// Those of the first `cpus` CPUs that are due.
     #[cfg(feature = "profiling")]
-    pub(crate) fn due(slots: &'a [CpuSlot], all_others: bool) -> Self {
-        Self { slots, all_others }
+    pub(crate) fn due(cpus: usize, is_due: &'a dyn Fn(usize) -> bool, all_others: bool) -> Self {
+        Self { cpus, is_due, all_others }
     }
 
     /// Whether the set contains every CPU that has a slot, except the calling one.
@@ -26,12 +26,12 @@ impl<'a> CpuSet<'a> {
 
     /// Whether `cpu` is in the set.
     pub fn contains(&self, cpu: usize) -> bool {
-        self.slots.get(cpu).is_some_and(CpuSlot::is_due)
+        cpu < self.cpus && (self.is_due)(cpu)
     }
 
     /// The CPU numbers, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = usize> + use<'a> {
         let set = *self;
-        (0..set.slots.len()).filter(move |cpu| set.contains(*cpu))
+        (0..set.cpus).filter(move |cpu| set.contains(*cpu))
     }
 }

@@ -12,11 +12,11 @@ mod copies;
 use crate::errors::{ReadError, StreamName};
 use crate::format::marker::{MARKER_PAGE, Marker};
 use crate::format::record::{Header, Kind, REDOX_MAGIC, RawHeader, SampleHeader};
-use crate::parts;
-use crate::ring::{Copy, Ring, Torn};
-use crate::state::Shared;
-use crate::state::owner::{Activity, ClaimId, Conflict};
-use crate::state::stream::Owned;
+use crate::ring::{Copy, Torn};
+use crate::shared::{Conflict, Shared};
+use crate::stream::Owned;
+use crate::stream::meta::ClaimId;
+use crate::stream::owner::Activity;
 use core::sync::atomic::Ordering;
 
 /// An open stream.
@@ -35,11 +35,11 @@ enum Reading {
     /// Copy records that stay where they are, for this claim.
     Copies(ClaimId),
     /// Copy records that the flight recorder may overwrite meanwhile.
-    Snapshot(&'static Ring, Owned<'static>),
+    Snapshot(Owned<'static>),
     /// Read records that stay until they are acknowledged.
-    Framed(&'static Ring, Owned<'static>),
+    Framed(Owned<'static>),
     /// Convert records into raw words, and free them.
-    Raw(&'static Ring, Owned<'static>),
+    Raw(Owned<'static>),
 }
 
 /// The longest raw record: its length is in the low byte of its first word.
@@ -72,7 +72,7 @@ impl OpenStream {
     /// meanwhile, and raw words, are first copied into `scratch`.
     pub(crate) fn read_to(&self, bytes: usize, scratch: &mut [u8], put: Put<'_>) -> Result<usize, ReadError> {
         match self.begin()? {
-            Reading::Framed(ring, owned) => self.framed(ring, &owned, bytes, put),
+            Reading::Framed(owned) => self.framed(&owned, bytes, put),
             other => {
                 let most = bytes.min(scratch.len());
                 let bytes = self.fill(other, &mut scratch[..most])?;
@@ -84,8 +84,8 @@ impl OpenStream {
     /// Checks who may read, and takes the stream.
     fn begin(&self) -> Result<Reading, ReadError> {
         let shared = self.shared;
-        let stream = shared.stream(self.name).ok_or(ReadError::NoStream)?;
-        let claim = stream.reader.owner().claim();
+        shared.stream(self.name).ok_or(ReadError::NoStream)?;
+        let claim = shared.claim();
         let has_claim = claim != 0 && shared.claim_process.load(Ordering::Acquire) == self.process;
         // If a claim changes after these checks, the stream cannot be taken under the old claim.
         let copies = shared.copy_claim();
@@ -101,31 +101,32 @@ impl OpenStream {
         let owned = shared.take(self.name, claim, Activity::Read).ok_or(ReadError::NoStream)?;
         let owned = owned.map_err(|conflict| match conflict {
             Conflict::Claimed => ReadError::Claimed,
-            Conflict::Busy(_) => ReadError::Busy,
+            Conflict::Busy => ReadError::Busy,
         })?;
         match (claim != 0, owned.is_recorder(), self.name) {
-            (true, true, _) => Ok(Reading::Snapshot(stream.ring, owned)),
-            (true, false, _) => Ok(Reading::Framed(stream.ring, owned)),
-            (false, _, name) if !matches!(name, StreamName::Cpu(_)) || !parts::RAW_WORDS => Err(ReadError::NotClaimed),
+            (true, true, _) => Ok(Reading::Snapshot(owned)),
+            (true, false, _) => Ok(Reading::Framed(owned)),
+            (false, _, name) if !matches!(name, StreamName::Cpu(_)) => Err(ReadError::NotClaimed),
             (false, true, _) => Err(ReadError::Recorder),
-            (false, false, _) => Ok(Reading::Raw(stream.ring, owned)),
+            (false, false, _) => Ok(Reading::Raw(owned)),
         }
     }
 
     fn fill(&self, reading: Reading, buffer: &mut [u8]) -> Result<usize, ReadError> {
         match reading {
             Reading::Copies(claim) => copies::read(self.shared, self.name, claim, buffer),
-            Reading::Snapshot(ring, owned) => snapshot(ring, &owned, buffer),
-            Reading::Framed(ring, owned) => self.framed(ring, &owned, buffer.len(), &mut |at, records| {
+            Reading::Snapshot(owned) => snapshot(&owned, buffer),
+            Reading::Framed(owned) => self.framed(&owned, buffer.len(), &mut |at, records| {
                 buffer[at..][..records.len()].copy_from_slice(records);
                 true
             }),
-            Reading::Raw(ring, owned) => raw(ring, &owned, buffer),
+            Reading::Raw(owned) => raw(&owned, buffer),
         }
     }
 
     /// Passes whole framed records from the reader's position on to `put`.
-    fn framed(&self, ring: &Ring, owned: &Owned<'_>, bytes: usize, put: Put<'_>) -> Result<usize, ReadError> {
+    fn framed(&self, owned: &Owned<'_>, bytes: usize, put: Put<'_>) -> Result<usize, ReadError> {
+        let ring = &owned.stream.ring;
         let (from, places) = (owned.position(), bytes as u64 / 8);
         // Most reads get all that there is, so that nothing has to be found out about single records.
         let all = self.shared.newest(self.name).and_then(|newest| owned.records_before(newest));
@@ -151,8 +152,8 @@ impl OpenStream {
 
 /// Copies whole framed records from a running recorder. Each record is marked as part of a snapshot. A record that is
 /// overwritten while it is copied is not returned.
-fn snapshot(ring: &Ring, owned: &Owned<'_>, buffer: &mut [u8]) -> Result<usize, ReadError> {
-    let (mut bytes, mut overtaken) = (0, 0);
+fn snapshot(owned: &Owned<'_>, buffer: &mut [u8]) -> Result<usize, ReadError> {
+    let (ring, mut bytes, mut overtaken) = (&owned.stream.ring, 0, 0);
     while overtaken < MAX_OVERTAKEN {
         let at = owned.position();
         let length = match ring.record_at(at) {
@@ -181,7 +182,8 @@ fn snapshot(ring: &Ring, owned: &Owned<'_>, buffer: &mut [u8]) -> Result<usize, 
 }
 
 /// Converts records into raw words and frees them.
-fn raw(ring: &Ring, owned: &Owned<'_>, buffer: &mut [u8]) -> Result<usize, ReadError> {
+fn raw(owned: &Owned<'_>, buffer: &mut [u8]) -> Result<usize, ReadError> {
+    let ring = &owned.stream.ring;
     let (mut bytes, mut records, mut at) = (0, 0, ring.tail());
     // No record can be torn, because only the owner moves the tail here.
     while let Ok(Some(length)) = ring.record_at(at) {
@@ -220,10 +222,11 @@ mod tests {
     use super::*;
     use crate::format::record::MAX_WORDS;
     use crate::ring::tests::ring_of;
-    use crate::state::stream::{Reader, Stream};
+    use crate::stream::Stream;
 
     fn read_raw(callers: &[u64]) -> Vec<u64> {
-        let (ring, reader) = (ring_of(MAX_WORDS), Reader::new());
+        let stream = Stream { ring: ring_of(MAX_WORDS), ..Stream::new() };
+        let Stream { ring, reader, .. } = &stream;
         let mut sink = ring.room();
         let header = SampleHeader { tsc: 0x75c, task: 8, address: 0xa0, ..SampleHeader::default() };
         for word in header.words().iter().chain(callers) {
@@ -232,8 +235,8 @@ mod tests {
         assert!(!sink.is_full());
         ring.publish(Kind::Sample, sink.words());
         let mut bytes = [0; 8 * MAX_WORDS];
-        let length = raw(&ring, &Stream { ring: &ring, reader: &reader }.taken(false), &mut bytes).unwrap();
-        assert_eq!(reader.between_frees(&ring), ((1, 1, ring.tail()), true));
+        let length = raw(&stream.taken(false, false), &mut bytes).unwrap();
+        assert_eq!(reader.between_frees(ring), ((1, 1, ring.tail()), true));
         assert_eq!(ring.tail(), ring.head());
         bytes[..length].chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
     }

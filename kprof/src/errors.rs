@@ -52,8 +52,8 @@ pub enum InitError {
     OnlySampler,
     /// The meta memory is not a power of two of at least 1024 words.
     MetaMemory(BadMemory),
-    /// `Config` asks for a part of kprof whose cargo feature, of this name, is off.
-    NotCompiledIn(&'static str),
+    /// [`crate::Trigger::Published`] needs [`crate::Kernel::foreign_stacks`].
+    NoForeignStacks,
 }
 
 impl fmt::Display for InitError {
@@ -78,7 +78,7 @@ impl fmt::Display for InitError {
             Self::Event => f.write_str("event needs Trigger::Timer, a name without spaces and a period of 1 to 2^40"),
             Self::OnlySampler => f.write_str("the only CPU is the sampler CPU, never sampled: use Trigger::Timer"),
             Self::MetaMemory(bad) => write!(f, "meta memory: {bad}"),
-            Self::NotCompiledIn(feature) => not_compiled_in(f, feature),
+            Self::NoForeignStacks => f.write_str("Trigger::Published needs the kernel's `foreign_stacks`"),
         }
     }
 }
@@ -198,8 +198,6 @@ pub enum CommandError {
     Claimed,
     /// The change could not be made in time.
     Change(StateError),
-    /// The command needs a part of kprof whose cargo feature, of this name, is off in this kernel.
-    NotCompiledIn(&'static str),
     /// The kernel was built without the feature `profiling`.
     Off,
 }
@@ -236,7 +234,6 @@ impl fmt::Display for ControlError {
             CommandError::State(reason) => f.write_str(reason),
             CommandError::Claimed => f.write_str("another reader holds the claim or the lease"),
             CommandError::Change(error) => write!(f, "{error}"),
-            CommandError::NotCompiledIn(feature) => not_compiled_in(f, feature),
             CommandError::Off => f.write_str("this kernel was built without the feature `profiling`"),
         }
     }
@@ -258,8 +255,7 @@ pub enum ReadError {
     NotTaken,
     /// Raw words cannot be read from a running flight recorder: freeze it, or use `protocol 1`.
     Recorder,
-    /// There are no raw words to read: of the meta stream never, of a CPU's stream if the cargo feature `raw-words` is
-    /// off. Claim the streams with `protocol 1`.
+    /// There are no raw words of the meta stream and of event streams. Claim the streams with `protocol 1`.
     NotClaimed,
 }
 
@@ -286,8 +282,6 @@ pub enum ExportError {
     Busy(StreamName),
     /// The sink failed. Records that were not written completely are not freed.
     Sink,
-    /// The cargo feature of this name is off in this kernel.
-    NotCompiledIn(&'static str),
 }
 
 impl fmt::Display for ExportError {
@@ -296,13 +290,8 @@ impl fmt::Display for ExportError {
             Self::Claimed => f.write_str("a reader has claimed the streams, and gets the records"),
             Self::Busy(stream) => write!(f, "somebody else reads or exports {stream}"),
             Self::Sink => f.write_str("the sink failed"),
-            Self::NotCompiledIn(feature) => not_compiled_in(f, feature),
         }
     }
-}
-
-fn not_compiled_in(f: &mut fmt::Formatter<'_>, feature: &str) -> fmt::Result {
-    write!(f, "this kernel was built without kprof's cargo feature `{feature}`")
 }
 
 impl From<fmt::Error> for ExportError {

@@ -5,11 +5,13 @@
 //! says where; none is called in an NMI.
 
 use crate::errors::{CommandError, ControlError};
+use crate::export::lines::Lines;
 use crate::format::command::Command;
 use crate::format::counter::Counter;
-use crate::format::point::MAX_POINT_NAME;
 use crate::format::settings::Setting;
-use crate::state::more_stream::MoreStream;
+use crate::ring::Ring;
+use crate::stream::Stream;
+use crate::stream::meta_record::MetaRecord;
 use core::fmt::{self, Write};
 
 /// A command of a write to ctl.
@@ -80,7 +82,7 @@ pub trait Extension: Sync {
     }
 
     /// The event stream of a CPU. Always the same one. Runs in: any, a panic handler too.
-    fn stream(&self, cpu: usize) -> Option<&MoreStream> {
+    fn stream(&self, cpu: usize) -> Option<&Stream> {
         let _ = cpu;
         None
     }
@@ -103,17 +105,31 @@ pub trait Extension: Sync {
         Ok(())
     }
 
-    /// The name of the point with this number. Runs in: any, a panic handler too.
-    fn point_name(&self, number: u64) -> Option<heapless::String<MAX_POINT_NAME>> {
-        let _ = number;
-        None
+    /// Takes the counts of a point's account back, because the record at this position of the meta stream's ring will
+    /// be replaced before anybody has read it. Runs in: any but NMI, interrupts off, with the lock of the meta stream
+    /// held: takes no lock.
+    fn put_back(&self, meta: &Ring, at: u64) {
+        let _ = (meta, at);
     }
 
-    /// Takes the counts of a point's account back, which is replaced in the meta stream before anybody has read it.
-    /// `values` and `text` are those of the record. Runs in: any but NMI, interrupts off, with the lock of the meta
-    /// stream held: takes no lock.
-    fn put_back(&self, values: [u64; 3], text: &str) {
-        let _ = (values, text);
+    /// Writes the line of a meta record whose kind the core does not write. Runs in: any, a panic handler too: takes no
+    /// lock.
+    ///
+    /// # Errors
+    /// Those of the sink.
+    fn export_record(&self, lines: &mut Lines<'_>, record: &MetaRecord) -> fmt::Result {
+        let _ = (lines, record);
+        Ok(())
+    }
+
+    /// Writes the records of a CPU's event stream between two positions, as one batch. Returns how many were written.
+    /// Runs in: any, a panic handler too: takes no lock.
+    ///
+    /// # Errors
+    /// Those of the sink.
+    fn export_events(&self, lines: &mut Lines<'_>, cpu: usize, from: u64, to: u64) -> Result<u64, fmt::Error> {
+        let _ = (lines, cpu, from, to);
+        Ok(0)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::format::marker::{Marker, TruncationReason};
 use crate::format::record::{EventHeader, Kind};
 use crate::kernel::Kernel;
 use crate::ring::Ring;
-use crate::state::Instance;
+use crate::shared::Instance;
 use crate::sync::{AtomicU64, Ordering};
 use crate::unwind::{self, ENTRY_PLACES, MAX_SCANNED, Memory, ROUND, Stacks, Walk};
 

@@ -29,9 +29,6 @@ use core::ops::Range;
 ///   page that the range touches is ordinary memory, mapped and readable for ever.
 /// - [`Kernel::read_user`] and [`Kernel::read_user_frame`]: sound for every address: they do not fault, and read only
 ///   memory that the loaded page tables map for user code.
-/// - [`Kernel::foreign_stack_range`] and [`Kernel::read_foreign`]: the second is sound for each aligned word of each
-///   range that the first has ever returned for that CPU, also if the stack has since been unmapped or put to another
-///   use.
 /// - Functions marked "Runs in: NMI" do not fault, take no lock, do not allocate or print, and always return. (A fault
 ///   inside an NMI unblocks NMIs, so the next one arrives on the same stack.)
 ///
@@ -157,25 +154,13 @@ pub unsafe trait Kernel: Sync + 'static {
         None
     }
 
-    /// For [`crate::Trigger::Published`]: as [`Kernel::stack_range`], for the stacks in use by another CPU.
+    /// For [`crate::Trigger::Published`]: the stacks of the other CPUs. With the default, `init` refuses that trigger,
+    /// and nothing of it is compiled in.
     ///
-    /// Runs in: the sampler CPU, while that CPU continues to run.
-    fn foreign_stack_range(&self, cpu: usize, address: u64) -> Option<Range<u64>> {
-        let _ = (cpu, address);
-        None
-    }
-
-    /// For [`crate::Trigger::Published`]: a word of another CPU's stack, or `None` if it cannot be read any more. It
-    /// must not fault if the stack is unmapped meanwhile.
-    ///
-    /// Runs in: the sampler CPU.
-    ///
-    /// # Safety
-    /// `address` is a multiple of 8, and the word lies in a range that [`Kernel::foreign_stack_range`] has returned for
-    /// `cpu`.
-    unsafe fn read_foreign(&self, cpu: usize, address: u64) -> Option<u64> {
-        let _ = (cpu, address);
-        None
+    /// Runs in: the sampler CPU; `init`.
+    #[inline(always)]
+    fn foreign_stacks(&self) -> Option<&impl ForeignStacks> {
+        None::<&NoForeignStacks>
     }
 
     /// Sleeps (`hlt`) for about `ns` nanoseconds by a one-shot timer. It may return earlier.
@@ -188,6 +173,42 @@ pub unsafe trait Kernel: Sync + 'static {
     /// Runs in: the sampler CPU, ordinary code; with [`crate::Trigger::Timer`] the timer's interrupt. The default does
     /// nothing: the daemon polls.
     fn wake_reader(&self) {}
+}
+
+/// What only the trigger [`crate::Trigger::Published`] needs of a kernel, for [`Kernel::foreign_stacks`].
+///
+/// # Safety
+/// [`ForeignStacks::read_foreign`] is sound for each aligned word of each range that
+/// [`ForeignStacks::foreign_stack_range`] has ever returned for that CPU, also if the stack has since been unmapped or
+/// put to another use.
+pub unsafe trait ForeignStacks: Sync {
+    /// As [`Kernel::stack_range`], for the stacks in use by another CPU.
+    ///
+    /// Runs in: the sampler CPU, while that CPU continues to run.
+    fn foreign_stack_range(&self, cpu: usize, address: u64) -> Option<Range<u64>>;
+
+    /// A word of another CPU's stack, or `None` if it cannot be read any more. It must not fault if the stack is
+    /// unmapped meanwhile.
+    ///
+    /// Runs in: the sampler CPU.
+    ///
+    /// # Safety
+    /// `address` is a multiple of 8, and the word lies in a range that [`ForeignStacks::foreign_stack_range`] has
+    /// returned for `cpu`.
+    unsafe fn read_foreign(&self, cpu: usize, address: u64) -> Option<u64>;
+}
+
+/// The answer of a kernel that gives none. There is no value of this type.
+enum NoForeignStacks {}
+
+// SAFETY: no range is ever returned, because there is no value to ask.
+unsafe impl ForeignStacks for NoForeignStacks {
+    fn foreign_stack_range(&self, _: usize, _: u64) -> Option<Range<u64>> {
+        match *self {}
+    }
+    unsafe fn read_foreign(&self, _: usize, _: u64) -> Option<u64> {
+        match *self {}
+    }
 }
 
 /// An unwind table that was checked, for [`Kernel::unwind_table`].

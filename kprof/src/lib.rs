@@ -37,6 +37,8 @@ mod profiler;
 mod publisher;
 
 #[cfg(feature = "profiling")]
+mod account;
+#[cfg(feature = "profiling")]
 mod arch;
 #[cfg(feature = "profiling")]
 mod backoff;
@@ -58,27 +60,41 @@ pub mod internals;
 #[cfg(feature = "profiling")]
 mod intervals;
 #[cfg(feature = "profiling")]
+mod live;
+#[cfg(feature = "profiling")]
+mod moment;
+#[cfg(feature = "profiling")]
 mod names;
 #[cfg(feature = "profiling")]
-mod parts;
-#[cfg(feature = "profiling")]
 mod patience;
+#[cfg(feature = "profiling")]
+mod progress;
 #[cfg(feature = "profiling")]
 mod published;
 #[cfg(all(test, feature = "profiling"))]
 mod quiet;
 #[cfg(feature = "profiling")]
+mod ready;
+#[cfg(feature = "profiling")]
 mod ring;
 #[cfg(feature = "profiling")]
 mod sampler;
 #[cfg(feature = "profiling")]
+mod self_cost;
+#[cfg(feature = "profiling")]
 mod setup;
 #[cfg(feature = "profiling")]
-mod state;
+mod shared;
+#[cfg(feature = "profiling")]
+mod slot;
+#[cfg(feature = "profiling")]
+mod stream;
 #[cfg(feature = "profiling")]
 mod sync;
 #[cfg(feature = "profiling")]
 mod timer;
+#[cfg(feature = "profiling")]
+mod transition;
 #[cfg(feature = "profiling")]
 mod unwind;
 
@@ -97,12 +113,12 @@ pub use files::{ControlFile, StreamFile};
 pub use format::point::Unit;
 pub use format::serial::Bytes;
 pub use kernel::{
-    Breakpoint, CallerEntryFrame, CompiledEntry, ControlDone, EntryFrame, Image, Interrupted, Kernel, NmiToken,
-    Outcome, OverflowTick, Published, Registers, Task, TimerTick, UnwindTable,
+    Breakpoint, CallerEntryFrame, CompiledEntry, ControlDone, EntryFrame, ForeignStacks, Image, Interrupted, Kernel,
+    NmiToken, Outcome, OverflowTick, Published, Registers, Task, TimerTick, UnwindTable,
 };
 pub use profiler::{DEFAULT_RING_WORDS, ENABLED, Profiler};
 pub use publisher::Publisher;
+#[cfg(feature = "profiling")]
+pub use slot::CpuSlot;
 #[cfg(not(feature = "profiling"))]
 pub use slot_off::CpuSlot;
-#[cfg(feature = "profiling")]
-pub use state::slot::CpuSlot;

@@ -6,11 +6,12 @@
 use crate::format::command::Verb;
 use crate::format::fact::Fact;
 use crate::format::record::Kind;
+use crate::format::settings::{Choices, Keys};
 use crate::format::text::eight_digits;
 use crate::kernel::Image;
-use crate::state::Shared;
-use crate::state::choices::{Choices, Keys};
-use crate::state::meta::{MAX_TEXT, truncated};
+use crate::shared::Shared;
+use crate::stream::meta::truncated;
+use crate::stream::meta_record::MAX_TEXT;
 use core::fmt::Write;
 use core::sync::atomic::Ordering;
 

@@ -38,7 +38,7 @@ impl Patience {
     }
 
     /// Takes a lock. `None` if it does not become free in this time.
-    pub fn lock<T>(mut self, lock: &spin::Mutex<T>) -> Option<spin::MutexGuard<'_, T>> {
+    pub fn lock<'a, T>(&mut self, lock: &'a spin::Mutex<T>) -> Option<spin::MutexGuard<'a, T>> {
         loop {
             let guard = lock.try_lock();
             if guard.is_some() || !self.go_on() {

@@ -20,9 +20,10 @@ use crate::{
     errors::StreamName,
     export,
     extension::NoExtension,
-    handler, sampler, setup,
-    state::settings::State,
-    state::{Instance, Shared},
+    handler,
+    live::State,
+    sampler, setup,
+    shared::{Instance, Shared},
     timer,
 };
 use core::fmt;
@@ -63,7 +64,7 @@ impl<K: Kernel> Profiler<K> {
     /// nothing.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn init(&'static self, setup: impl FnOnce() -> Setup) -> Result<(), InitError> {
-        feature!(setup::init(&self.instance.shared, &NoExtension, setup, setup::without_events); else Ok(()))
+        feature!(setup::init(&self.instance, &NoExtension, setup, setup::without_events); else Ok(()))
     }
 
     /// Gives a CPU its ring. From then on the CPU gets ticks. Runs in: that CPU, after it has an NMI
@@ -152,8 +153,7 @@ impl<K: Kernel> Profiler<K> {
     }
 
     /// The `Publisher` of a CPU. Keep it where the CPU's entry stubs can reach it without a search. `None` if the CPU
-    /// has no slot, or if the cargo feature `profiling` or `published` is off. Runs in: ordinary code, after
-    /// [`Profiler::init`].
+    /// has no slot, or if the cargo feature `profiling` is off. Runs in: ordinary code, after [`Profiler::init`].
     #[inline(always)]
     pub fn publisher(&self, cpu: usize) -> Option<&'static Publisher> {
         feature!(self.instance.shared.publisher(cpu); else None)
@@ -278,8 +278,8 @@ impl<K: Kernel> Profiler<K> {
     /// from a kernel thread, and at shutdown after `stop`. In overwrite mode nothing is freed. Runs in: ordinary code.
     ///
     /// # Errors
-    /// [`ExportError`]: a reader has claimed the streams, another owner works on one, the sink failed (records that
-    /// were not written completely are not freed), or the feature `export` is off.
+    /// [`ExportError`]: a reader has claimed the streams, another owner works on one, or the sink failed (records that
+    /// were not written completely are not freed).
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn export(&self, out: &mut dyn fmt::Write) -> Result<(), ExportError> {
         feature!(export::export(&self.instance.shared, out); else Ok(()))
@@ -287,7 +287,7 @@ impl<K: Kernel> Profiler<K> {
 
     /// Writes the newest `last` samples of every CPU, and all records of the meta stream (task names, images, marks,
     /// settings, event counts). Frees nothing; takes no lock. Runs in: any, a panic handler too. It needs 6 KiB of
-    /// stack. With the feature `export` off, it writes one line that says so.
+    /// stack.
     ///
     /// # Errors
     /// Those of the sink.

@@ -1,9 +1,15 @@
 //! A kernel for unit tests in which nothing is sampled: it has no stack.
 //!
-//! In: calls of the profiler. Out: how often the reader was woken. Runs in: tests.
+//! In: calls of the profiler. Out: a profiler that is set up; how often the reader was woken. Runs in: tests.
 
+use crate::config::{Config, Setup};
 use crate::cpu_set::CpuSet;
+use crate::extension::{Extension, NoExtension};
 use crate::kernel::{Kernel, Task};
+use crate::ring::tests::memory;
+use crate::setup;
+use crate::shared::{Instance, Shared};
+use crate::slot::CpuSlot;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,6 +22,26 @@ impl Quiet {
     pub(crate) const fn new() -> Self {
         Self { woken: AtomicU64::new(0) }
     }
+}
+
+/// A profiler of this kernel with two CPUs, set up with these choices. CPU 1 has registered.
+pub(crate) fn instance(config: Config) -> &'static Instance<Quiet> {
+    let instance = Box::leak(Box::new(Instance { kernel: Quiet::new(), shared: Shared::new() }));
+    set_up(instance, &NoExtension, Config { text: (0x1000, 0x2000), ..config }, &[1]);
+    instance
+}
+
+/// Sets up a profiler of any kernel with two CPUs, and registers those CPUs.
+pub(crate) fn set_up<K: Kernel>(
+    instance: &'static Instance<K>,
+    extension: &'static dyn Extension,
+    config: Config,
+    registered: &[usize],
+) {
+    let slots: &'static [CpuSlot] = vec![CpuSlot::new(), CpuSlot::new()].leak();
+    let setup = || Setup { slots, meta: memory(1024), config };
+    setup::init(instance, extension, setup, setup::without_events).unwrap();
+    registered.iter().for_each(|cpu| setup::register(&instance.shared, *cpu, || memory(1024)).unwrap());
 }
 
 // SAFETY: no stack is declared, so none is read; the only CPU that runs code is 1.

@@ -12,17 +12,16 @@ use crate::arch::timestamp;
 use crate::backoff::Cost;
 use crate::clock;
 use crate::config::{Config, Precision, Trigger};
-use crate::control::undo_expired_lease;
 use crate::cpu_set::CpuSet;
+use crate::errors::StreamName;
 use crate::format::settings::Setting;
 use crate::intervals::Intervals;
 use crate::kernel::Kernel;
-use crate::ring::Ring;
-use crate::state::settings::State;
-use crate::state::slot::CpuSlot;
-use crate::state::stream::{Reader, Stream};
-use crate::state::{Instance, Shared};
-use core::sync::atomic::{AtomicBool, Ordering, fence};
+use crate::live::State;
+use crate::shared::{Instance, Shared};
+use crate::slot::CpuSlot;
+use crate::stream::Stream;
+use core::sync::atomic::{Ordering, fence};
 
 /// How long the sampler sleeps at a time while sampling is stopped.
 pub(crate) const STOPPED_SLEEP_NS: u64 = 10_000_000;
@@ -41,8 +40,8 @@ pub(crate) fn run<K: Kernel>(instance: &'static Instance<K>, cpu: usize) {
     }
     shared.set_trigger(config.trigger);
     shared.note_setting(format_args!("trigger {}", shared.trigger().name()));
-    let mut intervals = Intervals::new(shared.live.seed());
-    let mut seed = shared.live.seed();
+    let mut intervals = Intervals::new(shared.live.choices().seed);
+    let mut seed = shared.live.choices().seed;
     let (mut deadline, mut has_slept) = (None, false);
     let mut second = Second { end: 0, last: timestamp::read(), time: 0, total: Cost::default() };
     let (mut next_wake_look, mut is_first) = (0, true);
@@ -64,7 +63,7 @@ pub(crate) fn run<K: Kernel>(instance: &'static Instance<K>, cpu: usize) {
             (deadline, is_first) = (None, true);
             continue;
         }
-        let newest_seed = shared.live.seed();
+        let newest_seed = shared.live.choices().seed;
         if newest_seed != seed {
             (seed, intervals) = (newest_seed, Intervals::new(newest_seed));
         }
@@ -93,20 +92,16 @@ pub(crate) fn run<K: Kernel>(instance: &'static Instance<K>, cpu: usize) {
 
 /// Whether a waiting reader should read now, because a ring is half full, or the meta stream a quarter.
 pub(crate) fn reader_due(shared: &Shared) -> bool {
-    streams(shared).any(|(stream, part, _)| holds_part(stream.ring, stream.reader, part))
+    shared.streams().any(|(name, stream)| is_due(name, stream))
 }
 
-/// A reader is woken when this part of a ring is unread: a half, so that reads are few, and the other half has space
-/// for what comes until the reader runs.
-const WAKE_PART: u64 = 2;
-/// The same for the meta stream, into which many tasks may write at once.
-const WAKE_PART_META: u64 = 4;
-
-/// Every stream, the part of its ring of which its reader is told, and the flag that says whether it has been told.
-fn streams(shared: &Shared) -> impl Iterator<Item = (Stream<'_>, u64, &AtomicBool)> {
-    let cpus = shared.slots().iter().filter_map(|slot| Some((slot.stream()?, WAKE_PART, &slot.sampler.woken)));
-    let more = shared.more_streams().filter_map(|(_, more)| Some((more.stream()?, WAKE_PART, &more.woken)));
-    cpus.chain(more).chain(shared.meta.stream().map(|stream| (stream, WAKE_PART_META, &shared.meta.woken)))
+/// Whether so much of a ring is neither read nor overwritten that its reader should read: a half, so that reads are
+/// few, and the other half has space for what comes until the reader runs. Of the meta stream, into which many tasks
+/// may write at once, a quarter.
+fn is_due(name: StreamName, Stream { ring, reader, .. }: &Stream) -> bool {
+    let part = if name == StreamName::Meta { 4 } else { 2 };
+    let unread = ring.head().saturating_sub(reader.position().max(ring.tail()));
+    ring.get().is_some() && unread >= ring.capacity() / part
 }
 
 /// Numbers a tick for every CPU that takes ticks, and signals them.
@@ -158,11 +153,12 @@ fn signal<K: Kernel>(instance: &'static Instance<K>, is_due: impl Fn(usize, &Cpu
     if !any {
         return;
     }
-    if shared.trigger() != Trigger::Published {
-        return kernel.signal(&CpuSet::due(shared.slots(), all_others));
-    }
+    let Some(stacks) = kernel.foreign_stacks().filter(|_| shared.trigger() == Trigger::Published) else {
+        let is_due = |cpu: usize| shared.slots().get(cpu).is_some_and(|slot| slot.sampler.due.load(Ordering::Relaxed));
+        return kernel.signal(&CpuSet::due(shared.slots().len(), &is_due, all_others));
+    };
     for (cpu, slot) in shared.slots().iter().enumerate().filter(|(_, slot)| slot.pending() > 0) {
-        instance.sample_remote(cpu, slot);
+        instance.sample_remote(stacks, cpu, slot);
     }
 }
 
@@ -181,14 +177,14 @@ fn each_second(shared: &Shared, second: &mut Second, config: &Config) {
     if shared.expired_lease.load(Ordering::Relaxed) != 0 {
         // Whoever makes another change now may be paused for as long as others run, and ticks must go on meanwhile. So
         // this does not wait for it: the change undoes the lease itself, or this is tried again in a second.
-        let _ = shared.writer_within(0).and_then(|writer| undo_expired_lease(shared, &writer));
+        let _ = shared.writer_within(0).and_then(|writer| writer.undo_expired_lease());
     }
     let total = total_cost(shared, second.time);
     let spent = total.since(second.total);
     second.total = total;
     let is_first = core::mem::replace(&mut second.end, now + config.tsc_hz) == 0;
     let before = shared.live.halvings.load(Ordering::Relaxed);
-    let on = shared.live.backoff() && !is_first;
+    let on = shared.live.choices().backoff && !is_first;
     let after = if on { spent.halvings(before, config.precision != Precision::Block) } else { 0 };
     if after != before {
         shared.live.halvings.store(after, Ordering::Relaxed);
@@ -216,7 +212,7 @@ fn period(shared: &Shared, tsc_hz: u64) -> u64 {
 
 /// The interval to the next tick, in TSC ticks.
 pub(crate) fn next_interval(shared: &Shared, intervals: &mut Intervals, tsc_hz: u64) -> u64 {
-    intervals.next(period(shared, tsc_hz), shared.live.random_interval())
+    intervals.next(period(shared, tsc_hz), shared.live.choices().random_interval)
 }
 
 /// Calls [`Kernel::wake_reader`] once when a ring becomes half full (meta: a quarter), if a reader waits. If no reader
@@ -227,12 +223,10 @@ pub(crate) fn wake_if_due<K: Kernel>(kernel: &K, shared: &Shared, now: u64) {
         return;
     }
     let mut wake = false;
-    for (stream, part, woken) in streams(shared) {
-        let full = holds_part(stream.ring, stream.reader, part);
-        wake |= full && !woken.swap(full, Ordering::Relaxed);
-        if !full {
-            woken.store(false, Ordering::Relaxed);
-        }
+    for (name, stream) in shared.streams() {
+        let is_due = is_due(name, stream);
+        wake |= is_due && !stream.woken.load(Ordering::Relaxed);
+        stream.woken.store(is_due, Ordering::Relaxed);
     }
     if wake {
         kernel.wake_reader();
@@ -262,27 +256,21 @@ pub(crate) fn after(last: u64, interval: u64, now: u64) -> u64 {
     if next > now + interval / 4 { next } else { now + interval }
 }
 
-/// Whether records that were neither read nor overwritten fill this part of the ring.
-fn holds_part(ring: &Ring, reader: &Reader, part: u64) -> bool {
-    let from = reader.position().max(ring.tail());
-    ring.head().saturating_sub(from) >= ring.capacity() / part
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Profiler;
     use crate::extension::Extension;
     use crate::format::record::Kind;
-    use crate::quiet::Quiet;
+    use crate::quiet::{Quiet, set_up};
     use crate::ring::tests::memory;
-    use crate::state::more_stream::MoreStream;
-    use crate::{Profiler, Setup};
+    use crate::stream::Stream;
 
     /// An extension with a stream of CPU 1.
-    struct OneStream(MoreStream);
+    struct OneStream(Stream);
 
     impl Extension for OneStream {
-        fn stream(&self, cpu: usize) -> Option<&MoreStream> {
+        fn stream(&self, cpu: usize) -> Option<&Stream> {
             (cpu == 1).then_some(&self.0)
         }
     }
@@ -291,11 +279,10 @@ mod tests {
     #[cfg_attr(miri, ignore = "it takes 600 events to fill the ring; what it is made of has tests with fewer")]
     fn a_waiting_reader_is_woken_once_for_half_a_ring_of_events() {
         let profiler: &'static Profiler<Quiet> = Box::leak(Box::new(Profiler::new(Quiet::new())));
-        let extension: &'static OneStream = Box::leak(Box::new(OneStream(MoreStream::new())));
-        let (slots, meta) = (Vec::leak(vec![CpuSlot::new(), CpuSlot::new()]), memory(1024));
+        let extension: &'static OneStream = Box::leak(Box::new(OneStream(Stream::new())));
         let config = Config { can_wait: true, tsc_hz: 1_000_000_000, text: (0x1000, 0x2000), ..Config::new() };
         let shared = &profiler.instance.shared;
-        crate::setup::init(shared, extension, || Setup { slots, meta, config }, crate::setup::without_events).unwrap();
+        set_up(&profiler.instance, extension, config, &[]);
         extension.0.ring.install(memory(1024)).unwrap();
         let (ctl, events) = (profiler.open_control(1), profiler.open_events(1, 1).unwrap());
         ctl.write(b"protocol 1\nwait 60000").unwrap();

@@ -3,28 +3,27 @@
 //! In: [`Setup`], ring memory. Out: slots and rings that the stages use, or an error. Runs in: ordinary code; `init` on
 //! the boot CPU, `register` on the CPU concerned.
 
-use crate::config::Mode;
 use crate::config::{Config, CountedEvent, Setup, Trigger};
 use crate::errors::{InitError, MAX_DEPTH, MAX_TSC_HZ, RegisterError};
 use crate::extension::Extension;
-use crate::parts::{self, name};
+use crate::kernel::Kernel;
 use crate::patience::Patience;
-use crate::state::Shared;
+use crate::shared::{Instance, Shared};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{Ordering, fence};
 
 /// Sets the profiler up, once. `extend` prepares the extension for this number of CPUs and these choices,
 /// last; if it fails, all does.
-pub fn init(
-    shared: &'static Shared,
+pub fn init<K: Kernel>(
+    instance: &'static Instance<K>,
     extension: &'static dyn Extension,
     setup: impl FnOnce() -> Setup,
     extend: impl FnOnce(usize, &Config) -> Result<(), InitError>,
 ) -> Result<(), InitError> {
-    let mut result = Err(InitError::Twice);
+    let (shared, mut result) = (&instance.shared, Err(InitError::Twice));
     shared.ready.once(|| {
         let Setup { slots, meta, mut config } = setup();
-        result = check(&config, slots.len());
+        result = check(&config, slots.len(), instance.kernel.foreign_stacks().is_some());
         if result.is_ok() {
             let taken = slots.iter().take_while(|slot| slot.take()).count();
             if taken < slots.len() {
@@ -56,11 +55,10 @@ pub(crate) fn without_events(_: usize, config: &Config) -> Result<(), InitError>
     if config.lockup_ms > 0 { Err(InitError::NoEvents) } else { Ok(()) }
 }
 
-fn check(config: &Config, slots: usize) -> Result<(), InitError> {
+fn check(config: &Config, slots: usize, has_foreign_stacks: bool) -> Result<(), InitError> {
     let error = match config {
         _ if slots == 0 => InitError::NoSlots,
-        Config { trigger: Trigger::Published, .. } if !parts::PUBLISHED => InitError::NotCompiledIn(name::PUBLISHED),
-        Config { mode: Mode::Overwrite, .. } if !parts::RECORDER => InitError::NotCompiledIn(name::RECORDER),
+        Config { trigger: Trigger::Published, .. } if !has_foreign_stacks => InitError::NoForeignStacks,
         Config { event: Some(event), trigger, .. } if *trigger != Trigger::Timer || !is_sound(event) => {
             InitError::Event
         }
@@ -100,7 +98,7 @@ pub(crate) fn register(
         decide();
         return slot.install(ring()).map_err(RegisterError::Memory);
     }
-    if slot.ring.get().is_none() {
+    if slot.stream.ring.get().is_none() {
         return Err(RegisterError::Twice(cpu));
     }
     // The counter may have been stopped meanwhile.

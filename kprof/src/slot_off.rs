@@ -11,11 +11,6 @@ impl CpuSlot {
     pub const fn new() -> Self {
         Self
     }
-
-    /// Always `false`.
-    pub(crate) fn is_due(&self) -> bool {
-        false
-    }
 }
 
 const _: () = assert!(size_of::<CpuSlot>() == 0, "a static array of slots takes no room");

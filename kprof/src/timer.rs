@@ -9,9 +9,9 @@ use crate::clock;
 use crate::config::{Config, Trigger};
 use crate::intervals::Intervals;
 use crate::kernel::{Kernel, Outcome, OverflowTick, Registers, TimerTick};
+use crate::live::State;
 use crate::sampler::{self, STOPPED_SLEEP_NS, after};
-use crate::state::Instance;
-use crate::state::settings::State;
+use crate::shared::Instance;
 use crate::unwind::Direct;
 use core::sync::atomic::Ordering;
 
@@ -31,7 +31,7 @@ pub(crate) fn on_timer<K: Kernel>(instance: &'static Instance<K>, at: &Registers
     if is_first || now >= due {
         let mut intervals = Intervals::new(slot.sampler.own_intervals.load(Ordering::Relaxed));
         if is_first {
-            intervals = Intervals::new(shared.live.seed().wrapping_add(cpu as u64));
+            intervals = Intervals::new(shared.live.choices().seed.wrapping_add(cpu as u64));
         } else {
             outcome = instance.timer_tick(slot, at, Direct);
             // The sampler loop has not started yet, so nothing else sends ticks: with each of its own ticks this CPU
@@ -70,11 +70,11 @@ pub(crate) fn on_overflow<K: Kernel>(instance: &'static Instance<K>, at: &Regist
     let own = &slot.sampler;
     // No time is due with an event, so this word says whether the generator has its seed.
     let seed = match own.own_next.swap(1, Ordering::Relaxed) {
-        0 => shared.live.seed().wrapping_add(cpu as u64),
+        0 => shared.live.choices().seed.wrapping_add(cpu as u64),
         _ => own.own_intervals.load(Ordering::Relaxed),
     };
     let mut intervals = Intervals::new(seed);
-    let next_events = intervals.next(event.period, shared.live.random_interval()).max(1);
+    let next_events = intervals.next(event.period, shared.live.choices().random_interval).max(1);
     own.own_intervals.store(intervals.state(), Ordering::Relaxed);
     if outcome == Outcome::Sampled {
         sampler::wake_if_due(kernel, shared, timestamp::read());

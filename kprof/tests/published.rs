@@ -7,7 +7,9 @@ mod array_kernel;
 use array_kernel::*;
 use core::ops::Range;
 use kprof::format::marker::{Facts, MARKER_PAGE, Marker, PUBLISHED_LEAF, TruncationReason};
-use kprof::{Config, CpuSet, CpuSlot, Kernel, Outcome, Profiler, Published, Publisher, Setup, Task, Trigger};
+use kprof::{
+    Config, CpuSet, CpuSlot, ForeignStacks, Kernel, Outcome, Profiler, Published, Publisher, Setup, Task, Trigger,
+};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -23,7 +25,7 @@ static TAKEN: AtomicU64 = AtomicU64::new(0);
 /// Words that were read from the stream of CPU 1.
 static READ_WORDS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: `read_foreign` reads the static array that `foreign_stack_range` declares, by index. The text is a static.
+// SAFETY: no stack is declared. The text is a static.
 unsafe impl Kernel for Publishing {
     fn cpu(&self) -> usize {
         CPU.load(Ordering::Relaxed)
@@ -40,6 +42,17 @@ unsafe impl Kernel for Publishing {
     fn task(&self) -> Task {
         Task { id: 0, idle: false }
     }
+    fn foreign_stacks(&self) -> Option<&impl ForeignStacks> {
+        Some(self)
+    }
+    fn sleep_ns(&self, ns: u64) {
+        SLEEPS.fetch_add(1, Ordering::Relaxed);
+        std::thread::sleep(Duration::from_nanos(ns));
+    }
+}
+
+// SAFETY: `read_foreign` reads the static array that `foreign_stack_range` declares, by index.
+unsafe impl ForeignStacks for Publishing {
     fn foreign_stack_range(&self, cpu: usize, address: u64) -> Option<Range<u64>> {
         assert_eq!(cpu, 1);
         ArrayKernel.stack_range(address)
@@ -50,10 +63,6 @@ unsafe impl Kernel for Publishing {
             cpu().publish(before);
         }
         READABLE.load(Ordering::Relaxed).then(|| get((address - stack(0)) / 8))
-    }
-    fn sleep_ns(&self, ns: u64) {
-        SLEEPS.fetch_add(1, Ordering::Relaxed);
-        std::thread::sleep(Duration::from_nanos(ns));
     }
 }
 

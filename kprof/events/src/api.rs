@@ -40,7 +40,7 @@ impl<K: EventKernel> Events<K> {
         setup: impl FnOnce() -> Setup,
     ) -> Result<(), InitError> {
         feature!({
-            internals::init(self.state.shared, self, setup, |cpus, config| self.state.install(slots(), cpus, config))
+            internals::init(self.instance, self, setup, |cpus, config| self.state.install(slots(), cpus, config))
         }; else Ok(()))
     }
 

@@ -22,7 +22,7 @@ impl State {
         interrupts::without(|| {
             // A CPU without a ring, such as the sampler CPU, is not sampled and not counted.
             let cpu = cpu();
-            let has_ring = self.shared.ready.slot(cpu).is_some_and(|slot| slot.ring.get().is_some());
+            let has_ring = self.shared.ready.slot(cpu).is_some_and(|slot| slot.stream.ring.get().is_some());
             if let Some(slot) = self.slot(cpu).filter(|_| has_ring) {
                 let task = (self.shared.state() == kprof::internals::State::Running).then(task);
                 slot.by_task.add(event, task);
@@ -33,7 +33,7 @@ impl State {
     /// Writes the counts by task into the meta stream. If another CPU is writing them, this function waits for it, for
     /// at most `wait_us`, and then writes again, because that CPU may have begun before the newest events.
     pub(crate) fn write_events(&self, wait_us: u64) {
-        let patience = Patience::us(wait_us, self.tsc_hz());
+        let mut patience = Patience::us(wait_us, self.tsc_hz());
         // If the lock stays taken, the counts stay too, and the sampler writes them within a second.
         let Some(_only_taker) = patience.lock(&self.events_taker) else { return };
         for (cpu, slot) in self.slots().iter().enumerate() {

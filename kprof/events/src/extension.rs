@@ -4,8 +4,9 @@
 //! of the status. Runs in: ordinary code, except where the trait says something else.
 
 use super::events::Events;
+use super::export;
 use super::lockup::check::check;
-use super::points::{self, POINTS, PointText, WAITS};
+use super::points::{self, POINTS, WAITS};
 use super::state::State;
 use crate::kernel::EventKernel;
 use core::fmt::{self, Write};
@@ -15,7 +16,7 @@ use kprof::format::command::{Command, Removed};
 use kprof::format::counter::Counter;
 use kprof::format::point::CTL_PREFIX;
 use kprof::format::settings::Setting;
-use kprof::internals::{MoreStream, OWNER_WAIT_US};
+use kprof::internals::{Lines, MetaRecord, OWNER_WAIT_US, Ring, Stream};
 use kprof::{CommandError, ControlError};
 
 impl<K: EventKernel> Extension for Events<K> {
@@ -93,8 +94,8 @@ impl<K: EventKernel> Extension for Events<K> {
         WAITS.last().is_some()
     }
 
-    fn stream(&self, cpu: usize) -> Option<&MoreStream> {
-        Some(self.state.slots().get(cpu)?.records.more())
+    fn stream(&self, cpu: usize) -> Option<&Stream> {
+        Some(self.state.slots().get(cpu)?.records.stream())
     }
 
     fn counters(&self, cpu: usize, each: &mut dyn FnMut(Counter, u64) -> fmt::Result) -> fmt::Result {
@@ -109,13 +110,19 @@ impl<K: EventKernel> Extension for Events<K> {
         Ok(())
     }
 
-    fn point_name(&self, number: u64) -> Option<PointText> {
-        POINTS.name_of(number)
+    fn put_back(&self, meta: &Ring, at: u64) {
+        let Some(record) = MetaRecord::copy(meta, at) else { return };
+        let place = |cpu: usize, point| self.state.slots().get(cpu)?.points.get(point);
+        self.state.guests.with(|| points::put_account_back(place, record.header.values(), record.text()));
     }
 
-    fn put_back(&self, values: [u64; 3], text: &str) {
-        let place = |cpu: usize, point| self.state.slots().get(cpu)?.points.get(point);
-        self.state.guests.with(|| points::put_account_back(place, values, text));
+    fn export_record(&self, lines: &mut Lines<'_>, record: &MetaRecord) -> fmt::Result {
+        export::record(lines, record)
+    }
+
+    fn export_events(&self, lines: &mut Lines<'_>, cpu: usize, from: u64, to: u64) -> Result<u64, fmt::Error> {
+        let ring = self.stream(cpu).and_then(|stream| stream.ring.get());
+        ring.map_or(Ok(0), |ring| export::events(lines, cpu, ring, from, to))
     }
 }
 

@@ -30,6 +30,8 @@ mod by_task;
 mod event;
 mod events;
 #[cfg(feature = "profiling")]
+mod export;
+#[cfg(feature = "profiling")]
 mod extension;
 #[cfg(feature = "profiling")]
 mod heap;

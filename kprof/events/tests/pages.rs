@@ -19,7 +19,7 @@ mod points;
 mod porting;
 
 use array_kernel::{ArrayKernel as Port, CPU, alone, control, machine, registers, set_up};
-use kprof::{Config, CpuSlot, Kernel, Profiler, Published, Trigger};
+use kprof::{Config, CpuSlot, Kernel, Profiler, Published};
 use kprof_events::{EventSlot, Events};
 use spin::Once;
 use std::mem::MaybeUninit;
@@ -70,7 +70,7 @@ fn a_check_that_fails_says_on_which_cpu() {
 #[test]
 fn an_entry_publishes_its_frame_and_at_its_end_what_goes_on() {
     let (profiler, slots) = machine();
-    set_up(profiler, slots, Config { trigger: Trigger::Published, ..Config::new() });
+    set_up(profiler, slots, Config::new());
     let publisher = profiler.publisher(1).unwrap();
     porting::entry(publisher, 0x1000, true);
     assert_eq!(publisher.publish(Published::THREAD), Published::user(0x1000));

@@ -10,9 +10,10 @@ use core::ops::Range;
 use kprof::clock::{Calibration, CalibrationError, Moment, Reference, ticks_to_ns};
 use kprof::{
     BadMemory, Breakpoint, Bytes, CallerEntryFrame, CheckError, Clock, CommandError, Config, ControlDone, ControlError,
-    ControlFile, CountedEvent, CpuSet, CpuSlot, DEFAULT_RING_WORDS, ENABLED, EntryFrame, ExportError, Image, InitError,
-    Interrupted, Kernel, Mode, NmiToken, Outcome, OverflowTick, Precision, Profiler, Published, Publisher, ReadError,
-    RegisterError, Registers, Setup, StateError, StreamFile, StreamName, Task, TimerTick, Trigger, Unit,
+    ControlFile, CountedEvent, CpuSet, CpuSlot, DEFAULT_RING_WORDS, ENABLED, EntryFrame, ExportError, ForeignStacks,
+    Image, InitError, Interrupted, Kernel, Mode, NmiToken, Outcome, OverflowTick, Precision, Profiler, Published,
+    Publisher, ReadError, RegisterError, Registers, Setup, StateError, StreamFile, StreamName, Task, TimerTick,
+    Trigger, Unit,
 };
 use kprof_events::{
     Alloc, AllocSample, Event, EventKernel, EventSlot, Events, Lockup, Point, PointCounts, ProbeMemory, Profiled,
@@ -57,14 +58,21 @@ unsafe impl Kernel for Port {
     fn caller_entry_frame(&self, _: u64, _: u64) -> Option<CallerEntryFrame> {
         None
     }
+    fn foreign_stacks(&self) -> Option<&impl ForeignStacks> {
+        Some(self)
+    }
+    fn sleep_ns(&self, _: u64) {}
+    fn wake_reader(&self) {}
+}
+
+// SAFETY: no range is declared, so nothing is read.
+unsafe impl ForeignStacks for Port {
     fn foreign_stack_range(&self, _: usize, _: u64) -> Option<Range<u64>> {
         None
     }
     unsafe fn read_foreign(&self, _: usize, _: u64) -> Option<u64> {
         None
     }
-    fn sleep_ns(&self, _: u64) {}
-    fn wake_reader(&self) {}
 }
 
 impl EventKernel for Port {

@@ -11,7 +11,7 @@
 //! | `call` | the call instruction before a return address |
 //! | `timestamp` | the clock that every CPU can read |
 //! | `cycles` | the cycle counter, where the clock is too coarse for what a handler takes |
-//! | `interrupts` | the interrupt mask |
+//! | `interrupts` | the interrupt mask; `without` beside the folders holds it for a while |
 //! | `own_frame` | the frame pointer of the code that asks |
 //! | `tables` | where the processor looks up its entry stubs |
 //!
@@ -24,6 +24,13 @@ pub(crate) mod add;
 #[path = "no_compiled_entry.rs"]
 pub(crate) mod compiled_entry;
 pub(crate) mod gate;
+pub mod interrupts;
+#[cfg(any(not(target_arch = "x86_64"), test))]
+#[cfg_attr(target_arch = "x86_64", allow(dead_code, reason = "for other processors"))]
+mod link;
+#[cfg(any(not(target_arch = "x86_64"), test))]
+#[cfg_attr(target_arch = "x86_64", allow(dead_code, reason = "for other processors"))]
+mod no_tables;
 pub(crate) mod record;
 #[cfg(test)]
 mod tests;
@@ -33,7 +40,7 @@ pub(crate) mod view;
 macro_rules! processors {
     ($($name:ident $target:literal),*) => {$(
         #[cfg(any(target_arch = $target, test))]
-        #[cfg_attr(not(target_arch = $target), allow(dead_code, reason = "its tests run on every host"))]
+        #[cfg_attr(not(target_arch = $target), allow(dead_code, unused_imports, reason = "its tests run on every host"))]
         mod $name;
         #[cfg(target_arch = $target)]
         use $name as here;
@@ -45,7 +52,7 @@ processors!(x86_64 "x86_64", aarch64 "aarch64", riscv64 "riscv64");
 #[cfg(target_arch = "x86_64")]
 pub(crate) use here::compiled_entry;
 pub(crate) use here::{NAME, caller, cycles, entry, tables};
-pub use here::{interrupts, own_frame, timestamp};
+pub use here::{own_frame, timestamp};
 
 /// Whether a counter moves. One that is emulated may need more than a few instructions for a step.
 #[cfg_attr(target_arch = "x86_64", allow(dead_code, reason = "for processors whose cycle counter can be stopped"))]

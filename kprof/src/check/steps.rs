@@ -10,9 +10,9 @@ use crate::arch::{tables, timestamp};
 use crate::clock::ticks_to_ns;
 use crate::config::{Config, Trigger};
 use crate::kernel::{CompiledEntry, Kernel};
+use crate::live::State;
 use crate::sampler;
-use crate::state::settings::State;
-use crate::state::{Instance, Shared};
+use crate::shared::{Instance, Shared};
 use crate::unwind::Text;
 
 /// A sleep of 1 ms may return early at most this many times. A sleep that does not sleep returns thousands of times.
@@ -85,7 +85,7 @@ pub(super) fn on<K: Kernel, M: Machine>(kernel: &K, shared: &Shared, machine: &M
         sleep(kernel, machine, config.tsc_hz)?;
         return others(kernel, shared, cpu);
     }
-    if slot.ring.get().is_none() {
+    if slot.stream.ring.get().is_none() {
         return Err(CheckError::NotRegistered(cpu));
     }
     stack(kernel)?;
@@ -118,7 +118,7 @@ fn sleep<K: Kernel, M: Machine>(kernel: &K, machine: &M, tsc_hz: u64) -> Result<
 fn others<K: Kernel>(kernel: &K, shared: &Shared, sampler: usize) -> Result<(), CheckError> {
     let missing = || {
         let mut slots = shared.slots().iter().enumerate().filter(|(cpu, _)| *cpu != sampler);
-        slots.find(|(_, slot)| slot.ring.get().is_none()).map(|(cpu, _)| cpu)
+        slots.find(|(_, slot)| slot.stream.ring.get().is_none()).map(|(cpu, _)| cpu)
     };
     for _ in 0..WAITS {
         if missing().is_none() {

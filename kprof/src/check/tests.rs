@@ -1,12 +1,11 @@
 //! One test for each result of the check, with a port that is right except for one thing.
 
 use super::*;
-use crate::config::Setup;
+use crate::extension::NoExtension;
 use crate::kernel::Task;
-use crate::state::slot::CpuSlot;
-use crate::{CpuSet, NmiToken, Profiler, Registers, setup};
+use crate::quiet::{Quiet, set_up};
+use crate::{CpuSet, NmiToken, Profiler, Registers};
 use core::ops::Range;
-use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -126,26 +125,13 @@ impl Machine for Port {
 
 /// Two CPUs, of which the first is the sampler CPU; the ones in `registered` have registered.
 fn shared(registered: &[usize], tsc_hz: u64) -> &'static Shared {
-    let shared: &'static Shared = Box::leak(Box::new(Shared::new()));
-    prepare(shared, registered, config(tsc_hz));
-    shared
+    let instance = Box::leak(Box::new(Instance { kernel: Quiet::new(), shared: Shared::new() }));
+    set_up(instance, &NoExtension, config(tsc_hz), registered);
+    &instance.shared
 }
 
 fn config(tsc_hz: u64) -> Config {
     Config { sampler_cpu: Some(0), tsc_hz, text: (TEXT, TEXT + 0x1000), ..Config::new() }
-}
-
-fn prepare(shared: &'static Shared, registered: &[usize], config: Config) {
-    let slots: &'static [CpuSlot] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
-    let memory = || &mut *Box::leak(vec![MaybeUninit::uninit(); 1024].into_boxed_slice());
-    setup::init(
-        shared,
-        &crate::extension::NoExtension,
-        || Setup { slots, meta: memory(), config },
-        setup::without_events,
-    )
-    .unwrap();
-    registered.iter().for_each(|cpu| setup::register(shared, *cpu, memory).unwrap());
 }
 
 /// The result of the check on the CPU that is sampled.

@@ -6,10 +6,9 @@
 
 use super::OpenControl;
 use crate::errors::StateError;
-use crate::state::Shared;
-use crate::state::choices::Keys;
-use crate::state::settings::State;
-use crate::state::transition::Writer;
+use crate::format::settings::Keys;
+use crate::shared::Shared;
+use crate::transition::Writer;
 use core::sync::atomic::Ordering;
 
 impl Drop for OpenControl {
@@ -19,41 +18,36 @@ impl Drop for OpenControl {
         if shared.layers().holder() == Some(self.id) {
             shared.expired_lease.store(self.id, Ordering::Release);
             // If another change takes too long, the sampler undoes the lease later.
-            let _ = shared.writer().and_then(|writer| undo_expired_lease(shared, &writer));
+            let _ = shared.writer().and_then(|writer| writer.undo_expired_lease());
         }
     }
 }
 
 /// Undoes the changes of a lease whose holder has closed its file.
-pub(crate) fn undo_expired_lease(shared: &Shared, writer: &Writer<'_>) -> Result<(), StateError> {
+pub(super) fn undo_expired_lease(shared: &Shared, writer: &Writer<'_>) -> Result<(), StateError> {
     let (now, mut layers) = (shared.live.choices(), shared.layers());
     let expired = shared.expired_lease.load(Ordering::Acquire);
     if expired == 0 || layers.holder() != Some(expired) {
         return Ok(());
     }
     let keys = layers.end_lease();
-    let (choices, target) = layers.in_force();
-    let change = writer.prepare(&choices, target, false)?;
-    let before = change.before;
+    let change = writer.prepare(layers, false)?;
+    let (choices, changes_state) = (change.wanted, change.before != change.target);
     if keys.contains(Keys::CPUS) {
         for sampler in shared.slots().iter().map(|slot| &slot.sampler) {
             sampler.enabled.store(sampler.enabled_base.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
     // From here on the change is in force, even if some ticks stay pending.
-    shared.set_layers(layers);
     shared.expired_lease.store(0, Ordering::Relaxed);
-    if before == State::Stopped && target == State::Running {
-        shared.extension().begins();
-    }
-    let committed = change.commit(&choices, target, false);
+    let committed = change.commit(false);
     // The streams are free again, so that a full meta ring can take these records.
     if keys.contains(Keys::CPUS) {
         shared.note_cpus();
     }
     shared.extension().end_lease();
     shared.note_choices(now.differences(&choices), &choices);
-    if before != target {
+    if changes_state {
         shared.extension().write_counts();
     }
     committed

@@ -8,7 +8,10 @@
 //! the file ends all three.
 
 mod close;
+mod copies;
+pub(crate) mod layers;
 mod lines;
+mod plan;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -18,16 +21,16 @@ use crate::arch::interrupts;
 use crate::errors::{ControlError, StateError};
 use crate::format::command::{BadCommand, Command};
 use crate::format::fact::Fact;
+use crate::format::settings::Keys;
 use crate::kernel::ControlDone;
+use crate::live::State;
 use crate::patience::Patience;
-use crate::state::Shared;
-use crate::state::choices::Keys;
-use crate::state::owner::{ClaimId, MAX_CLAIM};
-use crate::state::settings::State;
-use crate::state::transition::WRITER_WAIT_US;
-pub(crate) use close::undo_expired_lease;
+use crate::shared::Shared;
+use crate::stream::meta::ClaimId;
+use crate::transition::WRITER_WAIT_US;
+use close::undo_expired_lease;
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 pub(crate) use text::{each_setting, for_each_counter, write_status};
 
 /// An open control file.
@@ -36,36 +39,26 @@ pub(crate) struct OpenControl {
     id: ClaimId,
     /// The number of the process that has opened the file, as the kernel passed it to `open_control`.
     process: u64,
-    /// A write through this file is in progress.
-    is_writing: AtomicBool,
+    /// Held during a write through this file.
+    writing: spin::Mutex<()>,
     error: spin::Mutex<heapless::String<128>>,
 }
 
 impl OpenControl {
     /// A new file for `process`.
     pub(crate) fn open(shared: &'static Shared, process: u64) -> Self {
-        // At a million opens a second the ids last for 73 000 years.
-        let id = shared.next_file.fetch_add(1, Ordering::Relaxed) & MAX_CLAIM;
-        Self {
-            shared,
-            id,
-            process,
-            is_writing: AtomicBool::new(false),
-            error: spin::Mutex::new(heapless::String::new()),
-        }
+        let id = shared.next_file.fetch_add(1, Ordering::Relaxed);
+        shared.undo_lease.call_once(|| undo_expired_lease);
+        Self { shared, id, process, writing: spin::Mutex::new(()), error: spin::Mutex::new(heapless::String::new()) }
     }
 
     /// Carries out a write.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<ControlDone, ControlError> {
-        let mut patience = Patience::us(WRITER_WAIT_US, self.shared.tsc_hz());
-        while self.is_writing.swap(true, Ordering::Acquire) {
-            if !patience.go_on() {
-                return Err(ControlError { line: 1, reason: StateError::Busy.into() });
-            }
-        }
+        let Some(_writing) = Patience::us(WRITER_WAIT_US, self.shared.tsc_hz()).lock(&self.writing) else {
+            return Err(ControlError { line: 1, reason: StateError::Busy.into() });
+        };
         let result = write::write(self, bytes);
         self.set_error(result.as_ref().err());
-        self.is_writing.store(false, Ordering::Release);
         result
     }
 
@@ -91,15 +84,10 @@ impl OpenControl {
 /// Starts or stops sampling on behalf of the kernel itself.
 pub(crate) fn change_state(shared: &Shared, target: State) -> Result<(), StateError> {
     let writer = shared.writer()?;
-    undo_expired_lease(shared, &writer)?;
-    let (choices, mut layers) = (shared.live.choices(), shared.layers());
-    layers.set(false, Keys::STATE, &choices, target);
-    let change = writer.prepare(&choices, target, false)?;
-    shared.set_layers(layers);
-    if change.before == State::Stopped && target == State::Running {
-        shared.extension().begins();
-    }
-    let committed = change.commit(&choices, target, true);
+    writer.undo_expired_lease()?;
+    let mut layers = shared.layers();
+    layers.set(false, Keys::STATE, &shared.live.choices(), target);
+    let committed = writer.prepare(layers, false)?.commit(true);
     if target != State::Running {
         shared.extension().write_counts();
     }

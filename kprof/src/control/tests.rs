@@ -4,22 +4,11 @@
 
 use super::*;
 use crate::arch::timestamp;
-use crate::config::{Config, Setup, Trigger};
-use crate::ring::tests::memory;
-use crate::state::slot::CpuSlot;
+use crate::config::Config;
+use crate::quiet;
 
 fn set_up(config: Config) -> &'static Shared {
-    let shared: &'static Shared = Box::leak(Box::new(Shared::new()));
-    let config = Config { text: (0x1000, 0x2000), sampler_cpu: None, trigger: Trigger::Timer, ..config };
-    let slots: &'static [CpuSlot] = vec![CpuSlot::new()].leak();
-    crate::setup::init(
-        shared,
-        &crate::extension::NoExtension,
-        || Setup { slots, meta: memory(1024), config },
-        crate::setup::without_events,
-    )
-    .unwrap();
-    shared
+    &quiet::instance(config).shared
 }
 
 #[test]

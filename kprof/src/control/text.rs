@@ -7,20 +7,21 @@
 use super::lines::Lines;
 use crate::arch;
 use crate::config::{Clock, CountedEvent};
+use crate::errors::StreamName;
 use crate::format::counter::{Counter, EventCounter, MetaCounter};
 use crate::format::fact::Fact;
 use crate::format::line::{Anchor, Range};
 use crate::format::settings::{Keys, Setting};
+use crate::live::State;
+use crate::moment::Moment;
 use crate::names::Hex;
 use crate::patience::Patience;
-use crate::state::Shared;
-use crate::state::copier::{Copier, Copies};
-use crate::state::moment::Moment;
-use crate::state::owner::{Activity, ClaimId};
-use crate::state::self_cost::Source;
-use crate::state::settings::State;
-use crate::state::slot::CpuSlot;
-use crate::state::stream::{OWNER_WAIT_US, Stream, take_within};
+use crate::self_cost::Source;
+use crate::shared::Shared;
+use crate::slot::CpuSlot;
+use crate::stream::copier::{Copier, Copies};
+use crate::stream::meta::ClaimId;
+use crate::stream::{OWNER_WAIT_US, Stream};
 use core::fmt::{Arguments, Result, Write};
 use core::sync::atomic::Ordering;
 
@@ -47,13 +48,13 @@ pub(crate) fn write_status(shared: &Shared, file: ClaimId, out: &mut dyn Write) 
         out.write_fmt(value)?;
         out.write_str("\n")
     })?;
-    for (cpu, slot) in shared.slots().iter().enumerate().filter(|(_, slot)| slot.ring.get().is_some()) {
-        let copies = copies(shared, file, &slot.copier);
+    for (cpu, slot) in shared.slots().iter().enumerate().filter(|(_, slot)| slot.stream.ring.get().is_some()) {
+        let copies = copies(shared, file, &slot.stream.copier);
         let mut lines = Lines::new(out, format_args!("cpu.{cpu}"))?;
         for_each_counter(shared, cpu, slot, copies, &mut |counter, value| lines.put(counter.name(), value))?;
     }
-    if let Some(Stream { ring, .. }) = shared.meta.stream() {
-        let copies = copies(shared, file, &shared.meta.copier);
+    if let Some(Stream { ring, copier, .. }) = shared.stream(StreamName::Meta) {
+        let copies = copies(shared, file, copier);
         let mut lines = Lines::new(out, format_args!("meta"))?;
         for counter in MetaCounter::ALL {
             let value = match counter {
@@ -67,9 +68,8 @@ pub(crate) fn write_status(shared: &Shared, file: ClaimId, out: &mut dyn Write) 
         }
     }
     for cpu in 0..shared.slots().len() {
-        let Some(more) = shared.more_stream(cpu) else { continue };
-        let Some(Stream { ring, reader }) = more.stream() else { continue };
-        let copies = copies(shared, file, &more.copier);
+        let Some(Stream { ring, reader, copier, .. }) = shared.stream(StreamName::Event(cpu)) else { continue };
+        let copies = copies(shared, file, copier);
         let mut lines = Lines::new(out, format_args!("event.{cpu}"))?;
         for counter in EventCounter::ALL {
             let value = match counter {
@@ -148,17 +148,12 @@ pub(crate) fn each_setting(shared: &Shared, each: &mut dyn FnMut(Fact, Arguments
 
 /// How far the reader of copies has come in this stream, if `file` is its control file.
 fn copies(shared: &Shared, file: ClaimId, copier: &Copier) -> Option<Copies> {
-    if file == 0 || copier.owner().claim() != file {
+    if file == 0 || shared.copy_claim() != file {
         return None;
     }
     // Another thread of this process may be reading, which ends soon.
-    let mut patience = Patience::us(OWNER_WAIT_US, shared.tsc_hz());
-    let taken = take_within(&mut patience, || copier.owner().take(file, Activity::Read));
-    let copies = copier.copies();
-    if taken.is_ok() {
-        copier.owner().leave();
-    }
-    Some(copies)
+    let _lock = Patience::us(OWNER_WAIT_US, shared.tsc_hz()).lock(&copier.lock);
+    Some(copier.copies())
 }
 
 /// All counters of one CPU, by their ctl names. With `copies` it is the account of the reader of copies, for which
@@ -170,7 +165,7 @@ pub(crate) fn for_each_counter(
     copies: Option<Copies>,
     each: &mut dyn FnMut(Counter, u64) -> Result,
 ) -> Result {
-    let Some(ring) = slot.ring.get() else { return Ok(()) };
+    let Some(ring) = slot.stream.ring.get() else { return Ok(()) };
     // Ticks that found the CPU halted never reached its handler: the sampler counted them.
     let halted = slot.sampler.halted.get();
     let moment = Moment::of(slot, ring);
@@ -213,23 +208,12 @@ pub(crate) fn for_each_counter(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, Setup};
+    use crate::config::Config;
     use crate::kernel::Outcome;
-    use crate::ring::tests::memory;
+    use crate::quiet;
 
     fn shared(clock: Clock) -> &'static Shared {
-        let shared: &'static Shared = Box::leak(Box::new(Shared::new()));
-        let slots: &'static [CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
-        let config = Config { tsc_hz: 1_000_000_000, text: (1, 2), clock, ..Config::new() };
-        crate::setup::init(
-            shared,
-            &crate::extension::NoExtension,
-            || Setup { slots, meta: memory(1024), config },
-            crate::setup::without_events,
-        )
-        .unwrap();
-        crate::setup::register(shared, 1, || memory(1024)).unwrap();
-        shared
+        &quiet::instance(Config { tsc_hz: 1_000_000_000, clock, ..Config::new() }).shared
     }
 
     /// A value of the status, if the status has it.

@@ -5,24 +5,21 @@
 //! lease are serialized by the writer's lock. `ack`, `mark` and `wait` need only the streams that they name, so that a
 //! change that waits does not block a reader.
 
-mod copy;
-mod plan;
-
-use super::{OpenControl, lines, undo_expired_lease};
+use super::plan::{NO_ACK_IN_OVERWRITE, Plan, names_state};
+use super::{OpenControl, copies, lines};
 use crate::arch::timestamp;
 use crate::errors::{CommandError, ControlError, StreamName};
 use crate::extension::Line;
 use crate::format::command::Command;
+use crate::format::settings::Keys;
 use crate::kernel::ControlDone;
+use crate::live::State;
 use crate::patience::Patience;
-use crate::state::Shared;
-use crate::state::choices::Keys;
-use crate::state::owner::{Activity, Conflict};
-use crate::state::settings::State;
-use crate::state::stream::{OWNER_WAIT_US, Owned, take_within};
-use crate::state::transition::Writer;
+use crate::shared::{Conflict, Shared};
+use crate::stream::owner::{Activity, Owner};
+use crate::stream::{OWNER_WAIT_US, Owned};
+use crate::transition::Writer;
 use core::sync::atomic::Ordering;
-use plan::{NO_ACK_IN_OVERWRITE, Plan, names_state};
 
 /// Ends the acknowledgements of one write: leaves the streams that it has taken.
 struct Acknowledging<'a>(&'a OpenControl);
@@ -30,11 +27,8 @@ struct Acknowledging<'a>(&'a OpenControl);
 impl Drop for Acknowledging<'_> {
     fn drop(&mut self) {
         // Only this file can have taken streams for acknowledging, and it carries out one write at a time.
-        self.0
-            .shared
-            .words()
-            .filter(|(_, word)| word.is_taken_for(Activity::Acknowledge))
-            .for_each(|(_, word)| word.leave());
+        let owners = self.0.shared.streams().map(|(_, stream)| &stream.reader.owner);
+        owners.filter(|owner| owner.is_taken_for(Activity::Acknowledge)).for_each(Owner::leave);
     }
 }
 
@@ -53,7 +47,7 @@ pub(super) fn write(file: &OpenControl, bytes: &[u8]) -> Result<ControlDone, Con
     };
     if let Some(writer) = &writer {
         // Otherwise the choices of an expired lease would be taken for those before this write.
-        undo_expired_lease(shared, writer).map_err(|error| at(1)(error.into()))?;
+        writer.undo_expired_lease().map_err(|error| at(1)(error.into()))?;
     }
     let mut plan = Plan::new(file);
     let (mut state_line, mut refused) = (1, Ok(()));
@@ -96,9 +90,7 @@ fn carry_out(
     let shared = file.shared;
     let at = |line: usize| move |reason: CommandError| ControlError { line, reason };
     let change = match writer {
-        Some(writer) => {
-            Some(writer.prepare(&plan.choices, plan.state, plan.claims).map_err(|error| at(state_line)(error.into()))?)
-        }
+        Some(writer) => Some(writer.prepare(plan.layers, plan.claims).map_err(|error| at(state_line)(error.into()))?),
         None => None,
     };
     let owns_all = change.as_ref().is_some_and(|change| change.owns_all());
@@ -106,7 +98,9 @@ fn carry_out(
     if plan.acknowledges {
         reserve(file, bytes, owns_all)?;
     }
-    let copying = if plan.copies { Some(copy::reserve(shared, plan.has_copies).map_err(at(1))?) } else { None };
+    if plan.copies && plan.has_copies {
+        copies::begin(shared).map_err(at(1))?;
+    }
     // Nothing is refused from here on. In drop mode, acknowledged records are freed before a recorder can start.
     if plan.acknowledges && !plan.before.overwrites() {
         acknowledge(shared, bytes);
@@ -116,8 +110,9 @@ fn carry_out(
     plan.done.wants_names = plan.claims && plan.has_claim || plan.copies && plan.has_copies;
     let mut committed = Ok(());
     if let Some(change) = change {
-        if let Some(copying) = copying {
-            copying.set_claim(if plan.has_copies { file.id } else { 0 }, file.process);
+        if plan.copies {
+            shared.copy_process.store(file.process, Ordering::Release);
+            shared.copy_claim.store(if plan.has_copies { file.id } else { 0 }, Ordering::Release);
         }
         if plan.claims {
             change.set_claim(if plan.has_claim { file.id } else { 0 }, file.process);
@@ -125,11 +120,7 @@ fn carry_out(
         set_cpus(file, bytes);
         shared.extension().carry_out(&mut layered(file, bytes));
         // Last: until then a line is in the layer in which it was planned.
-        shared.set_layers(plan.layers);
-        if plan.state_before == State::Stopped && plan.state == State::Running {
-            shared.extension().begins();
-        }
-        committed = change.commit(&plan.choices, plan.state, plan.names_state);
+        committed = change.commit(plan.names_state);
     }
     if plan.acknowledges && plan.before.overwrites() {
         acknowledge(shared, bytes);
@@ -151,7 +142,7 @@ fn acks(bytes: &[u8]) -> impl Iterator<Item = (usize, StreamName, u64)> {
     })
 }
 
-/// Takes the owner words of the streams that the `ack` lines name, unless the transition owns all streams already
+/// Takes the streams that the `ack` lines name, unless the transition owns all streams already
 /// (`owns_all`), and checks the positions.
 fn reserve(file: &OpenControl, bytes: &[u8], owns_all: bool) -> Result<(), ControlError> {
     let shared = file.shared;
@@ -162,14 +153,12 @@ fn reserve(file: &OpenControl, bytes: &[u8], owns_all: bool) -> Result<(), Contr
     for (line, name, position) in acks(bytes) {
         let refuse = |reason| Err(ControlError { line, reason });
         let Some(stream) = shared.stream(name) else { return refuse(CommandError::Value("a cpu that has registered")) };
-        if !owns_all {
-            shared.let_transition_pass(&mut patience);
-        }
-        if !owns_all && !stream.reader.owner().is_taken_for(Activity::Acknowledge) {
-            match take_within(&mut patience, || stream.reader.owner().take(file.id, Activity::Acknowledge)) {
-                Ok(()) => stream.taken(false).begin_acknowledging(),
+        let owner = &stream.reader.owner;
+        if !owns_all && !owner.is_taken_for(Activity::Acknowledge) {
+            match shared.take_owner(owner, file.id, Activity::Acknowledge, &mut patience) {
+                Ok(()) => stream.taken(false, false).begin_acknowledging(),
                 Err(Conflict::Claimed) => return refuse(CommandError::State("`protocol 1` comes before `ack`")),
-                Err(Conflict::Busy(_)) => {
+                Err(Conflict::Busy) => {
                     return refuse(CommandError::State("somebody is reading that stream right now"));
                 }
             }
@@ -187,9 +176,9 @@ fn reserve(file: &OpenControl, bytes: &[u8], owns_all: bool) -> Result<(), Contr
     Ok(())
 }
 
-/// The stream of this name, whose owner word this write has taken.
+/// The stream of this name, which this write has taken.
 fn held(shared: &Shared, name: StreamName) -> Option<Owned<'_>> {
-    Some(shared.stream(name)?.taken(shared.records_over(name)))
+    Some(shared.stream(name)?.taken(shared.records_over(name), false))
 }
 
 /// Frees the records that were checked. A stream that is named twice is freed once, up to the position of its last

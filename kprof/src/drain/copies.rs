@@ -10,34 +10,24 @@ use crate::errors::{ReadError, StreamName};
 use crate::format::record::MAX_WORDS;
 use crate::patience::Patience;
 use crate::ring::{Copy, NoCopy, Ring};
-use crate::state::Shared;
-use crate::state::copier::Copier;
-use crate::state::owner::{Activity, ClaimId, Conflict};
-use crate::state::stream::{OWNER_WAIT_US, take_within};
+use crate::shared::Shared;
+use crate::stream::copier::Copier;
+use crate::stream::meta::ClaimId;
+use crate::stream::{OWNER_WAIT_US, Stream};
 
 /// The most bytes that are copied before a check whether the producer has overwritten them. The longest record fits. If
 /// the check fails, no more than these bytes were copied in vain.
 const PIECE_BYTES: usize = 4 * 8 * MAX_WORDS;
 const _: () = assert!(PIECE_BYTES >= 8 * MAX_WORDS, "the longest record could never be copied");
 
-/// The exclusive right to read copies of one stream, until it is dropped.
-struct Reading<'a>(&'a Copier);
-
-impl Drop for Reading<'_> {
-    fn drop(&mut self) {
-        self.0.owner().leave();
-    }
-}
-
 /// Copies records into `buffer` for the reader that the control file `claim` has begun; returns the number of bytes.
 pub(super) fn read(shared: &Shared, name: StreamName, claim: ClaimId, buffer: &mut [u8]) -> Result<usize, ReadError> {
-    let (ring, copier) = shared.copied_stream(name).ok_or(ReadError::NoStream)?;
-    let mut patience = Patience::us(OWNER_WAIT_US, shared.tsc_hz());
-    take_within(&mut patience, || copier.owner().take(claim, Activity::Read)).map_err(|conflict| match conflict {
-        Conflict::Claimed => ReadError::Claimed,
-        Conflict::Busy(_) => ReadError::Busy,
-    })?;
-    let reading = Reading(copier);
+    let Stream { ring, copier, .. } = shared.stream(name).ok_or(ReadError::NoStream)?;
+    let _lock = Patience::us(OWNER_WAIT_US, shared.tsc_hz()).lock(&copier.lock).ok_or(ReadError::Busy)?;
+    // Another file may have begun to read copies before the lock was taken. It cannot begin from now on.
+    if shared.copy_claim() != claim {
+        return Err(ReadError::Claimed);
+    }
     for _ in 0..MAX_OVERTAKEN {
         let commit = |at: u64, copy: &Copy| {
             let has_copied = || copier.has_copied(at + copy.words, copy.records);
@@ -47,12 +37,12 @@ pub(super) fn read(shared: &Shared, name: StreamName, claim: ClaimId, buffer: &m
             has_copied();
             true
         };
-        match pieces(ring, reading.0, buffer, commit) {
+        match pieces(ring, copier, buffer, commit) {
             Err(NoCopy::TooSmall(words)) => return Err(ReadError::TooSmall(words as usize * 8)),
             Ok(bytes) => return Ok(bytes),
             Err(NoCopy::Overwritten) => {
                 let oldest = shared.oldest(name).ok_or(ReadError::Busy)?;
-                reading.0.was_overtaken(oldest);
+                copier.was_overtaken(oldest);
             }
         }
     }

@@ -4,16 +4,13 @@
 //! Each line is formatted twice: for its checksum, then for the sink. Values that can change in between (counters) are
 //! first formatted into a small buffer.
 
-use crate::extension::Extension;
 use crate::format::checksum::Crc32;
-use crate::format::event::{Event, EventLine};
-use crate::format::line::{self, Counters, Hex, Name, Range, Stream};
+use crate::format::line::Name;
 use crate::format::marker::{Marker, TruncationReason};
-use crate::format::record::{
-    Header, Kind, MetaHeader, NO_TASK, OTHER_TASKS, OTHER_TASKS_NAME, SampleHeader, image_name_and_id,
-};
+use crate::format::record::{Header, Kind, MetaHeader, OTHER_TASKS, OTHER_TASKS_NAME, SampleHeader};
 use crate::format::text::UNNAMED_TASK;
 use crate::ring::Ring;
+use crate::stream::meta_record::text;
 use core::fmt::{self, Display, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,8 +23,8 @@ const MAX_NAME: usize = 64;
 pub struct Lines<'a> {
     pub(super) out: &'a mut dyn Write,
     pub(super) sequence: &'a AtomicU64,
+    /// The names of tasks.
     pub names: Names<'a>,
-    pub(super) extension: &'static dyn Extension,
 }
 
 impl Lines<'_> {
@@ -62,97 +59,6 @@ impl Lines<'_> {
         writeln!(self.out, "~kprof {sequence} {:08x} {name} {cpu:x} {record}", sum.0.end())?;
         Ok(true)
     }
-
-    /// Writes the event at position `at` as one line. Returns `false` if it is not an event.
-    #[inline(never)]
-    pub(super) fn event(&mut self, cpu: u32, ring: &Ring, at: u64) -> Result<bool, fmt::Error> {
-        let Some(record) = Record::copy(ring, at) else { return Ok(false) };
-        let word = |index: usize| record.words().get(index).copied().unwrap_or(0);
-        let Some((event, stack)) = Event::of(word, record.length) else { return Ok(false) };
-        self.names.find(event.task);
-        let task = self.names.name.clone();
-        let point = self.extension.point_name(event.point);
-        let line = EventLine {
-            point: Name::Raw(point.as_deref().unwrap_or("?").as_bytes()),
-            task: Name::Raw(&task),
-            cpu,
-            tsc: event.tsc,
-            weight: event.weight,
-            state: event.state,
-            arguments: event.arguments,
-        };
-        self.put(format_args!("{line}{}", Addresses(record.words().get(stack..).unwrap_or(&[]))))?;
-        Ok(true)
-    }
-
-    /// Writes the meta records between two positions, as one batch.
-    #[inline(never)]
-    pub(super) fn meta(&mut self, ring: &Ring, from: u64, to: u64) -> fmt::Result {
-        let (first_tick, last_tick, snapshot) = (None, None, None);
-        let cpu = Stream::Meta;
-        let batch =
-            line::Batch { cpu, from, to, first_tick, last_tick, counters: Counters::None, snapshot, boot: None };
-        self.put(format_args!("{batch}"))?;
-        let mut at = from;
-        while at < to {
-            let Ok(Some(words)) = ring.record_at(at) else { break };
-            let text = Text::<1024>::copy(ring, at);
-            let header @ MetaHeader { first, second, third, .. } = MetaHeader::read(|word| ring.word(at + word as u64));
-            let (name, tsc) = (Name::Raw(text.bytes()), Hex(header.tsc));
-            match Header::decode(ring.word(at)).map(|header| header.kind) {
-                Ok(Kind::TaskName) => self.put(format_args!("{}", line::Task { id: Hex(first), name }))?,
-                Ok(Kind::Mark) => self.put(format_args!("{}", line::Mark { tsc, name }))?,
-                Ok(Kind::Setting) => self.put(format_args!("{}", line::Setting { tsc, value: name }))?,
-                Ok(Kind::Events) => {
-                    self.names.find(first);
-                    let (counts, task) = (core::str::from_utf8(text.bytes()).unwrap_or(""), self.names.name.clone());
-                    let (counters, task) = (line::Events::counters_of(counts), Name::Raw(&task));
-                    self.put(format_args!("{}", line::Events { tsc, cpu: second, counters, task }))?;
-                }
-                Ok(Kind::PointAccount) => {
-                    let counts = core::str::from_utf8(text.bytes()).unwrap_or("");
-                    let account = line::PointAccount::of_record(header.tsc, second, third, counts);
-                    self.put(format_args!("{account}"))?;
-                }
-                Ok(Kind::Point) => {
-                    let text = core::str::from_utf8(text.bytes()).unwrap_or("");
-                    self.put(format_args!("{}", line::Point::of_record(header.tsc, first, text)))?;
-                }
-                Ok(Kind::TaskTimes) => {
-                    self.names.find(first);
-                    let (times, task) = (core::str::from_utf8(text.bytes()).unwrap_or(""), self.names.name.clone());
-                    let times = line::TaskTimes::of_record(header.values(), times, Name::Raw(&task));
-                    self.put(format_args!("{times}"))?;
-                }
-                Ok(Kind::PointValues) => {
-                    let text = core::str::from_utf8(text.bytes()).unwrap_or("");
-                    self.put(format_args!("{}", line::PointValues::of_record(header.tsc, text)))?;
-                }
-                Ok(Kind::Image) => {
-                    let (name, id) = image_name_and_id(text.bytes());
-                    let (name, build_id, load) = (Name::Raw(name), Name::Raw(id), Hex(first));
-                    let image = line::Image { tsc, load, text: Range(second, third), build_id, name };
-                    self.put(format_args!("{image}"))?;
-                }
-                Ok(Kind::Lockup) => {
-                    let (text, task) = (core::str::from_utf8(text.bytes()).unwrap_or(""), self.names.name_of(first));
-                    let task = (first != NO_TASK).then_some(Name::Raw(&task));
-                    let lockup = line::Lockup::of_record(header.tsc, second, third, text, task);
-                    self.put(format_args!("{lockup}"))?;
-                }
-                Ok(Kind::LockupStack) => {
-                    let (text, task) = (core::str::from_utf8(text.bytes()).unwrap_or(""), self.names.name_of(first));
-                    if let Some(stack) = line::LockupStack::of_record(second, third, text, Name::Raw(&task)) {
-                        self.put(format_args!("{stack}"))?;
-                    }
-                }
-                // Not a record, or a kind that does not belong in the meta stream.
-                Ok(Kind::Sample | Kind::SnapshotSample | Kind::Event) | Err(_) => {}
-            }
-            at += words;
-        }
-        self.put(format_args!("{}", line::End { cpu: Stream::Meta, to, samples: None, crc: None }))
-    }
 }
 
 /// A sink that computes a checksum.
@@ -166,14 +72,14 @@ impl Write for Sum {
 }
 
 /// A copy of a sample or an event.
-struct Record {
+pub struct Record {
     words: [u64; MAX_WORDS],
     length: usize,
 }
 
 impl Record {
-    /// A copy of the sample at `at`; `None` if the producer has overwritten the sample meanwhile.
-    fn copy(ring: &Ring, at: u64) -> Option<Self> {
+    /// A copy of the record at `at`; `None` if the producer has overwritten the record meanwhile.
+    pub fn copy(ring: &Ring, at: u64) -> Option<Self> {
         let words = ring.record_at(at).ok()?? as usize;
         let mut record = Self { words: [0; MAX_WORDS], length: words.min(MAX_WORDS) };
         for (word, position) in record.words[..record.length].iter_mut().zip(at..) {
@@ -185,7 +91,8 @@ impl Record {
         ring.record_at(at).ok()?.map(|_| record)
     }
 
-    fn words(&self) -> &[u64] {
+    /// Its words.
+    pub fn words(&self) -> &[u64] {
         &self.words[..self.length]
     }
 
@@ -204,33 +111,11 @@ impl Display for Record {
 }
 
 /// Addresses, each with a space before it.
-struct Addresses<'a>(&'a [u64]);
+pub struct Addresses<'a>(pub &'a [u64]);
 
 impl Display for Addresses<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|word| write!(f, " {word:x}"))
-    }
-}
-
-/// A copy of the text of a meta record.
-struct Text<const N: usize> {
-    bytes: [u8; N],
-    length: usize,
-}
-
-impl<const N: usize> Text<N> {
-    fn copy(ring: &Ring, at: u64) -> Self {
-        let length = ring.word(at + MetaHeader::AT.text_bytes as u64) as usize;
-        let mut text = Self { bytes: [0; N], length: length.min(N) };
-        let words = (at + MetaHeader::WORDS as u64..).map(|position| ring.word(position).to_le_bytes());
-        for (bytes, word) in text.bytes[..text.length].chunks_mut(8).zip(words) {
-            bytes.copy_from_slice(&word[..bytes.len()]);
-        }
-        text
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.length]
     }
 }
 
@@ -270,7 +155,7 @@ impl<'a> Names<'a> {
             let kind = Header::decode(ring.word(at)).map(|header| header.kind);
             if kind == Ok(Kind::TaskName) && ring.word(at + MetaHeader::AT.first as u64) == id {
                 self.name.clear();
-                let _ = self.name.extend_from_slice(Text::<MAX_NAME>::copy(ring, at).bytes());
+                let _ = self.name.extend_from_slice(&text::<MAX_NAME>(ring, at));
             }
             at += words;
         }

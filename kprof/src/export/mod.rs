@@ -5,30 +5,28 @@
 //! handler: it takes no lock, does not wait, owns no stream and moves no position. Stop the other CPUs before it if
 //! possible; a record that is overwritten while it is read is not written.
 
-mod lines;
+pub(crate) mod lines;
 #[cfg(test)]
 mod tests;
 
 use crate::control::{each_setting, for_each_counter};
 use crate::errors::{ExportError, StreamName};
+use crate::extension::Extension;
 use crate::format::counter::Counter;
-use crate::format::line;
-use crate::format::record::{Header, Kind, SampleHeader};
-use crate::parts::{self, name};
+use crate::format::line::{self, Hex, Name, Range};
+use crate::format::record::{Header, Kind, MetaHeader, SampleHeader, image_name_and_id};
 use crate::ring::Ring;
-use crate::state::Shared;
-use crate::state::owner::{Activity, Conflict};
-use crate::state::slot::CpuSlot;
-use crate::state::stream::{Owned, Stream};
+use crate::shared::{Conflict, Shared};
+use crate::slot::CpuSlot;
+use crate::stream::Owned;
+use crate::stream::meta_record::MetaRecord;
+use crate::stream::owner::Activity;
 use core::fmt::{self, Write};
 use core::sync::atomic::Ordering;
 use lines::{Lines, Names};
 
 /// Writes all samples, events and meta records that have not been written yet, and frees the samples and the events.
 pub(crate) fn export(shared: &Shared, out: &mut dyn Write) -> Result<(), ExportError> {
-    if !parts::EXPORT {
-        return Err(ExportError::NotCompiledIn(name::EXPORT));
-    }
     let mut lines = lines(shared, out);
     if let Some(meta) = take(shared, StreamName::Meta)? {
         if shared.export_sequence.load(Ordering::Relaxed) == 0 {
@@ -38,14 +36,15 @@ pub(crate) fn export(shared: &Shared, out: &mut dyn Write) -> Result<(), ExportE
     }
     for cpu in 0..shared.slots().len() {
         let name = StreamName::Event(cpu);
-        let (Some(Stream { ring, .. }), Some(owned)) = (shared.stream(name), take(shared, name)?) else { continue };
+        let Some(owned) = take(shared, name)? else { continue };
+        let ring = &owned.stream.ring;
         let to = ring.head();
-        let events = export_events(&mut lines, cpu, ring, ring.tail(), to)?;
+        let events = shared.extension().export_events(&mut lines, cpu, ring.tail(), to)?;
         owned.free(to, events);
     }
     for (cpu, slot) in shared.slots().iter().enumerate() {
-        let (Some(stream), Some(owned)) = (slot.stream(), take(shared, StreamName::Cpu(cpu))?) else { continue };
-        let (ring, to) = (stream.ring, stream.ring.head());
+        let Some(owned) = take(shared, StreamName::Cpu(cpu))? else { continue };
+        let (ring, to) = (&slot.stream.ring, slot.stream.ring.head());
         let samples = export_ring(&mut lines, cpu, slot, ring, ring.tail(), to)?;
         // In overwrite mode nothing is freed, so the newest records are there for the next export too.
         if !shared.live.choices().overwrites() {
@@ -62,16 +61,16 @@ fn take(shared: &Shared, name: StreamName) -> Result<Option<Owned<'_>>, ExportEr
     let taken = shared.take(name, 0, Activity::Export).transpose();
     taken.map_err(|conflict| match conflict {
         Conflict::Claimed => ExportError::Claimed,
-        Conflict::Busy(_) => ExportError::Busy(name),
+        Conflict::Busy => ExportError::Busy(name),
     })
 }
 
 /// Writes the records of the meta stream that have not been written yet.
 fn export_meta(shared: &Shared, lines: &mut Lines<'_>, meta: &Owned<'_>) -> fmt::Result {
-    let Some(stream) = shared.meta.stream() else { return Ok(()) };
-    let (ring, from, to) = (stream.ring, meta.position(), stream.ring.head());
+    let ring = &meta.stream.ring;
+    let (from, to) = (meta.position(), ring.head());
     if from < to {
-        lines.meta(ring, from, to)?;
+        meta_records(shared, lines, ring, from, to)?;
         // These records are written but not freed, because later samples need their names. Newer records replace them
         // when the ring is full.
         meta.skip_to(to);
@@ -82,20 +81,17 @@ fn export_meta(shared: &Shared, lines: &mut Lines<'_>, meta: &Owned<'_>) -> fmt:
 /// Writes the newest `last` samples and the newest `last` events of every CPU, and all records of the meta stream (task
 /// names, images, marks, settings, event counts).
 pub(crate) fn export_last(shared: &Shared, out: &mut dyn Write, last: usize) -> fmt::Result {
-    if !parts::EXPORT {
-        return writeln!(out, "kprof: no samples: {}", ExportError::NotCompiledIn(name::EXPORT));
-    }
     let mut lines = lines(shared, out);
     export_header(shared, &mut lines)?;
-    if let Some(stream) = shared.meta.stream() {
-        lines.meta(stream.ring, stream.ring.tail(), stream.ring.head())?;
+    if let Some(ring) = shared.meta.stream.ring.get() {
+        meta_records(shared, &mut lines, ring, ring.tail(), ring.head())?;
     }
     for (cpu, slot) in shared.slots().iter().enumerate() {
-        if let Some(Stream { ring, .. }) = shared.stream(StreamName::Event(cpu)) {
+        if let Some(ring) = shared.stream(StreamName::Event(cpu)).map(|stream| &stream.ring) {
             let (from, to) = newest(ring, last);
-            export_events(&mut lines, cpu, ring, from, to)?;
+            shared.extension().export_events(&mut lines, cpu, from, to)?;
         }
-        let Some(ring) = slot.ring.get() else { continue };
+        let Some(ring) = slot.stream.ring.get() else { continue };
         let (from, to) = newest(ring, last);
         export_ring(&mut lines, cpu, slot, ring, from, to)?;
         export_account(shared, &mut lines, cpu, slot)?;
@@ -117,8 +113,8 @@ fn newest(ring: &Ring, last: usize) -> (u64, u64) {
 
 /// Writes lines of the serial form, numbered on from the last ones.
 pub fn lines<'a>(shared: &'a Shared, out: &'a mut dyn Write) -> Lines<'a> {
-    let names = Names::new(shared.meta.stream().map(|stream| stream.ring));
-    Lines { out, sequence: &shared.export_sequence, names, extension: shared.extension() }
+    let names = Names::new(shared.meta.stream.ring.get());
+    Lines { out, sequence: &shared.export_sequence, names }
 }
 
 /// Writes the profile's header.
@@ -160,27 +156,56 @@ fn export_ring(
     Ok(samples)
 }
 
-/// Writes one batch: the events of a CPU from `from` to `to`. Returns how many were written.
-fn export_events(lines: &mut Lines<'_>, cpu: usize, ring: &Ring, from: u64, to: u64) -> Result<u64, fmt::Error> {
-    if from >= to {
-        return Ok(0);
-    }
-    let (stream, counters) = (line::Stream::Event(number(cpu)), line::Counters::None);
-    let (first_tick, last_tick, snapshot, boot) = (None, None, None, None);
-    let batch = line::Batch { cpu: stream, from, to, first_tick, last_tick, counters, snapshot, boot };
+/// Writes the meta records between two positions, as one batch.
+#[inline(never)]
+fn meta_records(shared: &Shared, lines: &mut Lines<'_>, ring: &Ring, from: u64, to: u64) -> fmt::Result {
+    let (first_tick, last_tick, snapshot) = (None, None, None);
+    let (cpu, counters) = (line::Stream::Meta, line::Counters::None);
+    let batch = line::Batch { cpu, from, to, first_tick, last_tick, counters, snapshot, boot: None };
     lines.put(format_args!("{batch}"))?;
-    let mut events = 0;
-    each_record(ring, from, to, Kind::Event, |at| {
-        events += u64::from(lines.event(number(cpu), ring, at)?);
-        Ok(())
-    })?;
-    lines.put(format_args!("{}", line::End { cpu: stream, to, samples: Some(events), crc: None }))?;
-    Ok(events)
+    let mut at = from;
+    while at < to {
+        let Ok(Some(words)) = ring.record_at(at) else { break };
+        if let Some(record) = MetaRecord::copy(ring, at) {
+            meta_record(shared.extension(), lines, &record)?;
+        }
+        at += words;
+    }
+    lines.put(format_args!("{}", line::End { cpu: line::Stream::Meta, to, samples: None, crc: None }))
+}
+
+/// Writes one meta record. Those that an extension has written are written by it.
+fn meta_record(extension: &dyn Extension, lines: &mut Lines<'_>, record: &MetaRecord) -> fmt::Result {
+    let MetaHeader { first, second, third, tsc, .. } = record.header;
+    let (name, tsc) = (Name::Raw(record.bytes()), Hex(tsc));
+    match record.kind {
+        Kind::TaskName => lines.put(format_args!("{}", line::Task { id: Hex(first), name })),
+        Kind::Mark => lines.put(format_args!("{}", line::Mark { tsc, name })),
+        Kind::Setting => lines.put(format_args!("{}", line::Setting { tsc, value: name })),
+        Kind::Image => {
+            let (name, id) = image_name_and_id(record.bytes());
+            let (name, build_id, load) = (Name::Raw(name), Name::Raw(id), Hex(first));
+            let image = line::Image { tsc, load, text: Range(second, third), build_id, name };
+            lines.put(format_args!("{image}"))
+        }
+        Kind::Events | Kind::Point | Kind::PointAccount | Kind::PointValues | Kind::TaskTimes => {
+            extension.export_record(lines, record)
+        }
+        Kind::Lockup | Kind::LockupStack => extension.export_record(lines, record),
+        // These kinds do not belong in the meta stream.
+        Kind::Sample | Kind::SnapshotSample | Kind::Event => Ok(()),
+    }
 }
 
 /// Calls `each` for every record of this kind between two positions. Ends early if a running recorder has overwritten
 /// one. A record of another kind does not belong there.
-fn each_record(ring: &Ring, from: u64, to: u64, kind: Kind, mut each: impl FnMut(u64) -> fmt::Result) -> fmt::Result {
+pub fn each_record(
+    ring: &Ring,
+    from: u64,
+    to: u64,
+    kind: Kind,
+    mut each: impl FnMut(u64) -> fmt::Result,
+) -> fmt::Result {
     let mut at = from;
     while at < to {
         let Ok(Some(words)) = ring.record_at(at) else { break };

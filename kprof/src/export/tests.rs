@@ -4,10 +4,8 @@
 //! of values that are written here, and never of words that are read from the ring.
 
 use super::*;
-use crate::format::line::{Hex, Name, Range};
 use crate::format::marker::{Marker, TruncationReason};
-use crate::format::point::PointState;
-use crate::format::record::{MAX_WORDS, NO_TASK};
+use crate::format::record::MAX_WORDS;
 use crate::format::serial;
 use crate::ring::tests::ring_of;
 use core::sync::atomic::AtomicU64;
@@ -33,8 +31,7 @@ fn put_meta(ring: &Ring, kind: Kind, tsc: u64, values: [u64; 3], text: &str) {
 
 fn written(meta: Option<&Ring>, write: impl FnOnce(&mut Lines<'_>)) -> Vec<String> {
     let (mut out, sequence) = (String::new(), AtomicU64::new(0));
-    let extension = &crate::extension::NoExtension;
-    write(&mut Lines { out: &mut out, sequence: &sequence, names: Names::new(meta), extension });
+    write(&mut Lines { out: &mut out, sequence: &sequence, names: Names::new(meta) });
     let lines = out.lines().map(|line| serial::read(line.as_bytes()).expect("a line of ours").expect("undamaged"));
     lines.map(|line| String::from_utf8(line.line.to_vec()).unwrap()).collect()
 }
@@ -42,37 +39,19 @@ fn written(meta: Option<&Ring>, write: impl FnOnce(&mut Lines<'_>)) -> Vec<Strin
 #[test]
 fn each_kind_of_meta_record_is_a_line_with_the_values_of_its_record() {
     let (ring, task) = (ring_of(MAX_WORDS), Name::Raw(b"disk 0"));
-    let (account, point, times) = ("bytes sent hits=2", "bytes sent count", "running=5");
-    let (values, lockup, stack) = ("sent 8=1", "no-answer ticks=3", "1f ffffffff80001000,2");
     for (kind, tsc, values, text) in [
         (Kind::Mark, 0x10, [0; 3], "before the name"),
         (Kind::TaskName, 0x11, [7, 0, 0], "disk 0"),
         (Kind::Setting, 0x12, [0; 3], "hz 50"),
-        (Kind::Events, 0x13, [7, 2, 0], "page-faults=2"),
-        (Kind::PointAccount, 0x14, [0, 3, 99], account),
-        (Kind::Point, 0x15, [5, 0, 0], point),
-        (Kind::TaskTimes, 0x16, [7, 8, 9], times),
-        (Kind::PointValues, 0x17, [0; 3], values),
-        (Kind::Lockup, 0x18, [7, 1, 0x99], lockup),
-        (Kind::Lockup, 0x19, [NO_TASK, 2, 0x98], lockup),
-        (Kind::LockupStack, 0x1a, [7, 1, 0x18], stack),
+        (Kind::Point, 0x13, [5, 0, 0], "of an extension that is not there"),
     ] {
         put_meta(&ring, kind, tsc, values, text);
     }
-    let lines = written(Some(&ring), |lines| lines.meta(&ring, 0, ring.head()).unwrap());
-    let counters = line::Events::counters_of("page-faults=2");
+    let lines = written(Some(&ring), |lines| meta_records(&Shared::new(), lines, &ring, 0, ring.head()).unwrap());
     let expected = [
         line::Mark { tsc: Hex(0x10), name: Name::Raw(b"before the name") }.to_string(),
         line::Task { id: Hex(7), name: task }.to_string(),
         line::Setting { tsc: Hex(0x12), value: Name::Raw(b"hz 50") }.to_string(),
-        line::Events { tsc: Hex(0x13), cpu: 2, counters, task }.to_string(),
-        line::PointAccount::of_record(0x14, 3, 99, account).to_string(),
-        line::Point::of_record(0x15, 5, point).to_string(),
-        line::TaskTimes::of_record([7, 8, 9], times, task).to_string(),
-        line::PointValues::of_record(0x17, values).to_string(),
-        line::Lockup::of_record(0x18, 1, 0x99, lockup, Some(task)).to_string(),
-        line::Lockup::of_record(0x19, 2, 0x98, lockup, None).to_string(),
-        line::LockupStack::of_record(1, 0x18, stack, task).unwrap().to_string(),
     ];
     assert_eq!(lines[1..lines.len() - 1], expected);
     assert!(lines[0].starts_with("# batch cpu=meta from=0 "), "{}", lines[0]);
@@ -83,7 +62,7 @@ fn an_image_has_its_addresses_its_id_and_its_name() {
     let ring = ring_of(MAX_WORDS);
     put_meta(&ring, Kind::Mark, 0x10, [0; 3], "first");
     put_meta(&ring, Kind::Image, 0x11, [0x1000, 0x2000, 0x3000], "ab12 kernel");
-    let lines = written(Some(&ring), |lines| lines.meta(&ring, 0, ring.head()).unwrap());
+    let lines = written(Some(&ring), |lines| meta_records(&Shared::new(), lines, &ring, 0, ring.head()).unwrap());
     let (name, id) = crate::format::record::image_name_and_id(b"ab12 kernel");
     let (text, build_id, name) = (Range(0x2000, 0x3000), Name::Raw(id), Name::Raw(name));
     assert_eq!(lines[2], line::Image { tsc: Hex(0x11), load: Hex(0x1000), text, build_id, name }.to_string());
@@ -105,14 +84,4 @@ fn a_sample_is_whole_or_marked_as_truncated() {
         let expected: String = kept.map(|word| format!(" {word:x}")).collect();
         assert_eq!(lines, [format!("id7 1 55{expected}")], "{words} words");
     }
-}
-
-#[test]
-fn the_end_of_a_batch_of_events_says_how_many_there_are() {
-    let ring = ring_of(MAX_WORDS);
-    for tsc in 1..4 {
-        put(&ring, Kind::Event, &[ring.head(), 1, tsc, 7, 10, PointState::Record.encode(), 0x1000]);
-    }
-    let lines = written(None, |lines| assert_eq!(export_events(lines, 1, &ring, 0, ring.head()), Ok(3)));
-    assert!(lines.len() == 5 && lines[4].ends_with(" samples=3"), "{lines:#?}");
 }

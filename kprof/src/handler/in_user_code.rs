@@ -24,7 +24,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     /// A sample of user code. `None` if it needs the slow path.
     #[inline(never)]
     fn user(self, number: u64, pc: u64, fp: u64, interrupts_off: u64) -> Option<Outcome> {
-        let (kernel, ring, counters) = (&self.profiler.kernel, &self.slot.ring, &self.slot.handler.counters);
+        let (kernel, ring, counters) = (&self.profiler.kernel, &self.slot.stream.ring, &self.slot.handler.counters);
         let settings = self.profiler.shared.settings();
         if !settings.include_user() {
             counters.user.add(1);
@@ -77,7 +77,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         let Tick { profiler, slot, memory } = tick;
         let off = interrupts_off(interrupted);
         let frames_left = profiler.shared.settings().depth().saturating_sub(frames_of(words, off));
-        let Some((header, places)) = slot.ring.reserve_after::<ROUND>(words as u32) else {
+        let Some((header, places)) = slot.stream.ring.reserve_after::<ROUND>(words as u32) else {
             return Self::leave_by_finish(interrupted, tick, words, (cursor, bounds), leave);
         };
         let text = profiler.shared.ready.text.get();
@@ -87,7 +87,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
             return Self::leave_by_finish(interrupted, tick, words, (run.cursor, bounds), leave);
         }
         // The root, or a frame too many: the record is complete.
-        slot.ring.publish_at(header, Kind::Sample, words);
+        slot.stream.ring.publish_at(header, Kind::Sample, words);
         slot.handler.counters.recorded.add(1);
         slot.handler.counters.irq(off).add(1);
         leave(slot, Outcome::Sampled)
@@ -102,7 +102,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         bounds: StackBounds,
         interrupts_off: u64,
     ) -> Option<Outcome> {
-        let (kernel, ring, settings) = (&self.profiler.kernel, &self.slot.ring, self.profiler.shared.settings());
+        let (kernel, ring, settings) = (&self.profiler.kernel, &self.slot.stream.ring, self.profiler.shared.settings());
         let entry = cursor.user_entry(kernel, self.memory, bounds)?;
         let frames_left =
             settings.depth().checked_sub(frames_of(words, interrupts_off).wrapping_add(entry.frames()))?;

@@ -29,9 +29,9 @@ mod self_cost;
 
 use crate::format::counter::TICKS_A_MEASUREMENT;
 use crate::kernel::{Interrupted, Kernel, Outcome, Registers};
-use crate::state::Instance;
-use crate::state::settings::State;
-use crate::state::slot::CpuSlot;
+use crate::live::State;
+use crate::shared::Instance;
+use crate::slot::CpuSlot;
 use crate::unwind::Direct;
 use crate::unwind::Memory;
 use core::sync::atomic::{Ordering, fence};
@@ -59,7 +59,7 @@ impl<K: Kernel> Instance<K> {
             return Outcome::Foreign;
         }
         slot.sampler.tick.fetch_add(1, Ordering::Relaxed);
-        self.tick(slot, at, memory)
+        any(Tick { profiler: self, slot, memory }, at)
     }
 
     /// Takes the tick, handles it, and leaves.
@@ -80,6 +80,12 @@ impl<K: Kernel> Instance<K> {
 /// no call: it leaves this way and the other rare ones by a jump at its end, and does not have to align the stack.)
 #[inline(never)]
 fn rare<K: Kernel, M: Memory>(tick: Tick<'_, K, M>, at: &impl Interrupted) -> Outcome {
+    any(tick, &at.registers())
+}
+
+/// Handles whatever ticks there are. This takes a copy of the registers, so that the program contains it once.
+#[inline(never)]
+fn any<K: Kernel, M: Memory>(tick: Tick<'_, K, M>, at: &Registers) -> Outcome {
     let Some(number) = progress::take_newest(tick.slot) else { return leave(tick.slot, without_tick(tick.slot)) };
     let start = number.is_multiple_of(TICKS_A_MEASUREMENT).then(|| Start::now(tick.slot));
     tick.sample(with_halted(tick.slot, number), at, move |slot, outcome| {
@@ -175,7 +181,7 @@ mod tests {
     #[test]
     fn a_timer_that_comes_just_after_a_stop_sends_no_tick_and_leaves_the_handler() {
         static SLOT: CpuSlot = CpuSlot::new();
-        static INSTANCE: Instance<Quiet> = Instance { kernel: Quiet::new(), shared: crate::state::Shared::new() };
+        static INSTANCE: Instance<Quiet> = Instance { kernel: Quiet::new(), shared: crate::shared::Shared::new() };
         let at = Registers { pc: 1, sp: 0, fp: 0, link: 0, from_user: false, interrupts_on: true };
         assert_eq!(INSTANCE.shared.state(), State::Stopped);
         assert_eq!(INSTANCE.timer_tick(&SLOT, &at, Direct), Outcome::Foreign);

@@ -17,8 +17,8 @@
 //! instruction an NMI arrives.
 
 use crate::arch::add::add_in_one;
-use crate::state::progress::{ENTERED, STATE, TAKEN, TICK};
-use crate::state::slot::CpuSlot;
+use crate::progress::{ENTERED, STATE, TAKEN, TICK};
+use crate::slot::CpuSlot;
 use crate::sync::Ordering;
 
 /// Enters the handler; the caller must then [`leave`]. `false`: a handler runs on this CPU already, so this NMI arrived

@@ -11,8 +11,8 @@ use crate::format::marker::{Facts, Marker};
 use crate::format::record::{Kind, SampleHeader};
 use crate::kernel::{Interrupted, Kernel, Outcome, Registers};
 use crate::ring::Sink;
-use crate::state::Instance;
-use crate::state::slot::CpuSlot;
+use crate::shared::Instance;
+use crate::slot::CpuSlot;
 use crate::unwind::{self, Cursor, MAX_SCANNED, Memory, ROUND, Stacks, Walk, user_word};
 use core::sync::atomic::Ordering;
 
@@ -55,7 +55,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         // Contiguous space for the longest walk on the fast path, so that nothing needs to be checked during the walk.
         // In overwrite mode this is always `None`.
         let more = self.profiler.shared.live.fast_path_rounds.get();
-        let Some((head, reservation)) = self.slot.ring.reserve::<HEADER_PLACES, ROUND>(more) else {
+        let Some((head, reservation)) = self.slot.stream.ring.reserve::<HEADER_PLACES, ROUND>(more) else {
             return Self::leave_by_slow_path(interrupted, self, number, leave);
         };
         let task = self.profiler.kernel.task();
@@ -91,7 +91,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
                 false => Self::leave_by_finish(interrupted, self, words, from, leave),
             };
         }
-        self.slot.ring.publish_at(&header[0], Kind::Sample, reservation.before(run.end));
+        self.slot.stream.ring.publish_at(&header[0], Kind::Sample, reservation.before(run.end));
         let counters = &self.slot.handler.counters;
         counters.recorded.add(1);
         counters.irq(facts).add(1);
@@ -113,7 +113,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     pub(super) fn finish_walk(&self, interrupted: &impl Interrupted, words: usize, cursor: Cursor) -> Outcome {
         let at = &interrupted.registers();
         let frames = frames_of(words, interrupts_off(at));
-        let mut walk = self.walk(self.slot.ring.room());
+        let mut walk = self.walk(self.slot.stream.ring.room());
         walk.sink.advance(words);
         walk.frames_left = walk.frames_left.saturating_sub(frames.wrapping_sub(1));
         walk.finish(cursor, at.sp);
@@ -134,7 +134,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
             counters.idle.add(1);
             return Outcome::Filtered;
         }
-        let ring = &self.slot.ring;
+        let ring = &self.slot.stream.ring;
         let sink = if settings.overwrites() {
             let (sink, overwritten) = ring.reserve_overwriting(settings.max_words());
             counters.overwritten.add(overwritten);
@@ -158,7 +158,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     /// Publishes the record of a walk, if it fitted in the ring.
     #[inline(never)]
     fn publish(&self, at: &Registers, walk: &Walk<'_, '_, K, M>, idle: bool) -> Outcome {
-        let ring = &self.slot.ring;
+        let ring = &self.slot.stream.ring;
         if walk.sink.is_full() {
             self.slot.handler.counters.lost_full.add(1);
             return Outcome::Lost;

@@ -1,11 +1,11 @@
 //! Measures what the handler itself costs, on one tick of `TICKS_A_MEASUREMENT`.
 //!
 //! In: clock and cycle counter. Out: the sums in the account, each of them 64 times what was measured, because only one
-//! tick in 64 is. Runs in: NMI. Which of the sums are shown is decided in `state/self_cost.rs`.
+//! tick in 64 is. Runs in: NMI. Which of the sums are shown is decided in `kprof/src/self_cost.rs`.
 
 use crate::arch::{cycles, timestamp};
 use crate::format::counter::TICKS_A_MEASUREMENT;
-use crate::state::slot::CpuSlot;
+use crate::slot::CpuSlot;
 
 /// The beginning of a handler that is measured.
 pub(super) struct Start {

@@ -25,16 +25,17 @@ use crate::arch::timestamp;
 use crate::format::marker::{Facts, Marker, PUBLISHED_LEAF};
 use crate::format::record::{Kind, SampleHeader};
 use crate::handler;
-use crate::kernel::{Kernel, Outcome, Published, Task, UnwindTable};
-use crate::state::Instance;
-use crate::state::slot::CpuSlot;
+use crate::kernel::{ForeignStacks, Kernel, Outcome, Published, Task, UnwindTable};
+use crate::shared::Instance;
+use crate::slot::CpuSlot;
 use crate::unwind::{MAX_SCANNED, Memory, Stacks, Walk};
 use core::cell::Cell;
 use core::ops::Range;
 
-/// The kernel as another CPU sees it: that CPU's stacks, read by [`Kernel::read_foreign`], which must not fault.
-struct Foreign<K: Kernel> {
+/// The kernel as another CPU sees it: that CPU's stacks, read by [`ForeignStacks::read_foreign`], which must not fault.
+struct Foreign<K: Kernel, S: ForeignStacks + 'static> {
     kernel: &'static K,
+    stacks: &'static S,
     cpu: usize,
 }
 
@@ -42,13 +43,13 @@ struct Foreign<K: Kernel> {
 // it is taken at a time. The stack ranges are those of `foreign_stack_range`: `ForeignMemory` reads them by
 // `read_foreign` only, which is sound for them. `is_text` is the kernel's own, and the sampling returns within the call
 // that started it.
-unsafe impl<K: Kernel> Kernel for Foreign<K> {
+unsafe impl<K: Kernel, S: ForeignStacks> Kernel for Foreign<K, S> {
     fn cpu(&self) -> usize {
         self.cpu
     }
     fn signal(&self, _cpus: &crate::CpuSet<'_>) {}
     fn stack_range(&self, address: u64) -> Option<Range<u64>> {
-        self.kernel.foreign_stack_range(self.cpu, address)
+        self.stacks.foreign_stack_range(self.cpu, address)
     }
     fn is_text(&self, address: u64) -> bool {
         self.kernel.is_text(address)
@@ -66,25 +67,26 @@ unsafe impl<K: Kernel> Kernel for Foreign<K> {
     fn sleep_ns(&self, _ns: u64) {}
 }
 
-struct ForeignMemory<'a, K: Kernel> {
-    foreign: &'a Foreign<K>,
+struct ForeignMemory<'a, S> {
+    stacks: &'a S,
+    cpu: usize,
     /// A word could not be read: the stack was unmapped while it was read.
     torn: &'a Cell<bool>,
 }
 
-impl<K: Kernel> Clone for ForeignMemory<'_, K> {
+impl<S> Clone for ForeignMemory<'_, S> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<K: Kernel> Copy for ForeignMemory<'_, K> {}
+impl<S> Copy for ForeignMemory<'_, S> {}
 
-impl<K: Kernel> Memory for ForeignMemory<'_, K> {
+impl<S: ForeignStacks> Memory for ForeignMemory<'_, S> {
     unsafe fn stack(&self, address: u64) -> u64 {
         // SAFETY: the caller's promise: an aligned word of a range that `Foreign::stack_range` has returned, which is
         // `foreign_stack_range` for this CPU.
-        let word = unsafe { self.foreign.kernel.read_foreign(self.foreign.cpu, address) };
+        let word = unsafe { self.stacks.read_foreign(self.cpu, address) };
         self.torn.set(self.torn.get() | word.is_none());
         word.unwrap_or(0)
     }
@@ -103,11 +105,22 @@ impl<K: Kernel> Memory for ForeignMemory<'_, K> {
 
 impl<K: Kernel> Instance<K> {
     /// Samples one core, whose tick has been numbered. Runs in: the sampler CPU.
-    pub(crate) fn sample_remote(&'static self, cpu: usize, slot: &CpuSlot) -> Outcome {
-        handler::with_tick(slot, |number| self.sample_remote_tick(cpu, slot, number))
+    pub(crate) fn sample_remote(
+        &'static self,
+        stacks: &'static impl ForeignStacks,
+        cpu: usize,
+        slot: &CpuSlot,
+    ) -> Outcome {
+        handler::with_tick(slot, |number| self.sample_remote_tick(stacks, cpu, slot, number))
     }
 
-    fn sample_remote_tick(&'static self, cpu: usize, slot: &CpuSlot, number: u64) -> Outcome {
+    fn sample_remote_tick(
+        &'static self,
+        stacks: &'static impl ForeignStacks,
+        cpu: usize,
+        slot: &CpuSlot,
+        number: u64,
+    ) -> Outcome {
         let counters = &slot.handler.counters;
         let torn = || {
             counters.lost_torn.add(1);
@@ -122,14 +135,14 @@ impl<K: Kernel> Instance<K> {
             filtered.add(1);
             return Outcome::Filtered;
         }
-        let Some(ring) = slot.ring.get() else { return torn() };
+        let Some(ring) = slot.stream.ring.get() else { return torn() };
         let (sink, overwritten) =
             if settings.overwrites() { ring.reserve_overwriting(settings.max_words()) } else { (ring.room(), 0) };
         counters.overwritten.add(overwritten);
-        let (foreign, is_torn) = (Foreign { kernel: &self.kernel, cpu }, Cell::new(false));
+        let (foreign, is_torn) = (Foreign { kernel: &self.kernel, stacks, cpu }, Cell::new(false));
         let mut walk = Walk {
             kernel: &foreign,
-            memory: ForeignMemory { foreign: &foreign, torn: &is_torn },
+            memory: ForeignMemory { stacks, cpu, torn: &is_torn },
             text: self.shared.ready.text.get(),
             sink,
             frames_left: settings.depth().saturating_sub(1),

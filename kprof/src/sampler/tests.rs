@@ -1,26 +1,15 @@
 //! Tests of the sampler: nobody can hold what it takes.
 
 use super::*;
-use crate::config::{Config, Setup};
+use crate::config::Config;
 use crate::control::{OpenControl, change_state};
-use crate::extension::NoExtension;
-use crate::quiet::Quiet;
-use crate::ring::tests::memory;
-use crate::setup;
-use crate::state::slot::CpuSlot;
+use crate::quiet::{self, Quiet};
 use core::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Two CPUs, of which the first is the sampler. The clock is so fast that a wait with a bound takes many minutes here.
 fn instance() -> &'static Instance<Quiet> {
-    let instance: &'static Instance<Quiet> =
-        Box::leak(Box::new(Instance { kernel: Quiet::new(), shared: Shared::new() }));
-    let slots: &'static [CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
-    let config = Config { tsc_hz: 1_000_000_000_000, hz: 100_000, text: (1, 2), ..Config::new() };
-    let setup = || Setup { slots, meta: memory(1024), config };
-    setup::init(&instance.shared, &NoExtension, setup, setup::without_events).unwrap();
-    setup::register(&instance.shared, 1, || memory(1024)).unwrap();
-    instance
+    quiet::instance(Config { tsc_hz: 1_000_000_000_000, hz: 100_000, ..Config::new() })
 }
 
 #[test]

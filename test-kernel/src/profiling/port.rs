@@ -10,8 +10,8 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use kprof::{
-    Clock, Config, CpuSet, CpuSlot, DEFAULT_RING_WORDS, EntryFrame, Image, Kernel, NmiToken, Precision, Profiler,
-    Registers, Setup, Task, Trigger,
+    Clock, Config, CpuSet, CpuSlot, DEFAULT_RING_WORDS, EntryFrame, ForeignStacks, Image, Kernel, NmiToken, Precision,
+    Profiler, Registers, Setup, Task, Trigger,
 };
 use kprof_events::{EventKernel, EventSlot, Events, Lockup};
 
@@ -53,8 +53,7 @@ fn load_table() {
 pub struct Port;
 
 // SAFETY: `cpu` comes from the task register, which is different on each CPU. Stacks, kernel text and a loaded module
-// stay mapped for ever, so `read_foreign` may read a declared range at any time. `read_user` walks the page tables. No
-// function that is called in an NMI takes a lock or faults.
+// stay mapped for ever. `read_user` walks the page tables. No function that is called in an NMI takes a lock or faults.
 unsafe impl Kernel for Port {
     /// Called in an NMI, first in each. The number can come from the task register, from the NMI's own stack or from
     /// the APIC id, but never from GS, which may have the user's value. With a wrong number two CPUs use the same
@@ -84,23 +83,13 @@ unsafe impl Kernel for Port {
     /// truncated there.
     #[inline(always)]
     fn stack_range(&self, address: u64) -> Option<Range<u64>> {
-        self.foreign_stack_range(cpu::id_in_handler(), address)
+        stack_range(cpu::id_in_handler(), address)
     }
 
-    /// The range of a stack that another CPU uses. Called on the sampler CPU; it is only needed for the trigger
-    /// `published`.
+    /// Only needed for the trigger `published`.
     #[inline(always)]
-    fn foreign_stack_range(&self, cpu: usize, address: u64) -> Option<Range<u64>> {
-        let base = address & !(STACK_BYTES - 1);
-        CPUS[cpu].has_stack(base).then_some(base..base + STACK_BYTES)
-    }
-
-    /// Reads a word of such a stack; called on the sampler CPU, only needed for the trigger `published`. It must not
-    /// fault if the stack was unmapped in the meantime.
-    unsafe fn read_foreign(&self, _cpu: usize, address: u64) -> Option<u64> {
-        // SAFETY: the caller promises that `foreign_stack_range` has declared this word. Kernel stacks stay mapped for
-        // ever.
-        Some(unsafe { (address as *const u64).read_volatile() })
+    fn foreign_stacks(&self) -> Option<&impl ForeignStacks> {
+        Some(self)
     }
 
     /// Called in an NMI, for words that are not in `Config::text`: whether they are code of a module, which must stay
@@ -160,6 +149,26 @@ unsafe impl Kernel for Port {
     fn wake_reader(&self) {
         READERS.wake();
     }
+}
+
+// SAFETY: kernel stacks stay mapped for ever, so a word of one can be read at any time.
+unsafe impl ForeignStacks for Port {
+    #[inline(always)]
+    fn foreign_stack_range(&self, cpu: usize, address: u64) -> Option<Range<u64>> {
+        stack_range(cpu, address)
+    }
+
+    unsafe fn read_foreign(&self, _cpu: usize, address: u64) -> Option<u64> {
+        // SAFETY: the caller promises that `foreign_stack_range` has declared this word.
+        Some(unsafe { (address as *const u64).read_volatile() })
+    }
+}
+
+/// The stack of this CPU that contains `address`.
+#[inline(always)]
+fn stack_range(cpu: usize, address: u64) -> Option<Range<u64>> {
+    let base = address & !(STACK_BYTES - 1);
+    CPUS[cpu].has_stack(base).then_some(base..base + STACK_BYTES)
 }
 
 impl EventKernel for Port {

@@ -13,6 +13,7 @@ mod machine;
 mod overhead;
 mod perf;
 mod probes;
+mod size;
 mod slowdown;
 
 use std::process::{Command, ExitCode};
@@ -36,7 +37,7 @@ pub struct Arguments {
     /// Turns of `dd`, ours and Linux's perf (about two minutes each)
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     turns: u32,
-    /// Only goals whose group has this in its name: native, handler, points, heap, events, overhead,
+    /// Only goals whose group has this in its name: size, native, handler, points, heap, events, overhead,
     /// overhead-linux, locks, probes, boot, dd, lost
     #[arg(long, default_value = "")]
     filter: String,
@@ -56,6 +57,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let install = Install(!arguments.no_install);
     let mut goals = Goals::default();
     let wanted = |group: &str| group.contains(&arguments.filter);
+    if wanted("size") {
+        size::text(&mut goals, install)?;
+    }
     if wanted("native") {
         native_instructions(&mut goals, install)?;
         native_time(&mut goals)?;

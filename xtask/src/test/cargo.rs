@@ -85,9 +85,8 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
 pub fn each_feature(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     toolchain::component("clippy", "cargo-clippy", context.install)?;
-    for part in ["", "export", "published", "raw-words", "recorder"] {
-        let features = format!("profiling,{part}");
-        let alone = ["--package", "kprof", "--no-default-features", "--features", features.trim_end_matches(',')];
+    for features in ["profiling", "profiling,testing"] {
+        let alone = ["--package", "kprof", "--features", features];
         let words = [&["clippy", "--quiet", "--tests"][..], &alone, context.deny()];
         let mut command = cargo(&words.concat());
         outcome.check(&format!("kprof with {features}"), must_succeed(&mut command).map(drop));
@@ -177,9 +176,6 @@ pub fn host_tests(_: &mut Context) -> Result<Outcome> {
     count_tests(&mut outcome, "workspace", &mut workspace)?;
     let mut kprof = cargo(&[&["test", "--quiet", "--no-fail-fast"][..], &IN_KERNEL].concat());
     count_tests(&mut outcome, "kprof and its events", &mut kprof)?;
-    let without = ["--package", "kprof", "--no-default-features", "--features", "profiling"];
-    let mut parts = cargo(&[&["test", "--quiet"][..], &without, &["--test", "parts"]].concat());
-    count_tests(&mut outcome, "kprof without the parts that a kernel can leave out", &mut parts)?;
     let mut off = cargo(&["test", "--quiet", "--package", "kprof-events", "--test", "surface"]);
     count_tests(&mut outcome, "every public item with the profiler off", &mut off)?;
     // An optimised handler, as in a kernel, has few enough instructions that an NMI can be put before each of them.

@@ -6,6 +6,9 @@ use anyhow::{Result, bail};
 use super::outcome::{Context, Outcome};
 use crate::build::{self, Kernel};
 
+/// The symbols at the ends of the test kernel's code.
+pub const ENDS: [&str; 2] = ["__text_start", "__text_used_end"];
+
 /// Runs the group.
 pub fn run(context: &mut Context) -> Result<Outcome> {
     let toolchain = context.parts()?.toolchain;
@@ -14,7 +17,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     let has_symbols = if kprof_symbols(&on).is_empty() { bail_no_symbols() } else { Ok(()) };
     outcome.check("on: the kernel has symbols of kprof", has_symbols);
     let off = build::kernel(toolchain, "", &[])?;
-    let off_text = text_bytes(&off)?;
+    let off_text = text_bytes(&off.symbols, ENDS)?;
     outcome.check(
         "off: the kernel has no symbol of kprof",
         match kprof_symbols(&off) {
@@ -23,7 +26,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
         },
     );
     let without = build::kernel(toolchain, "no-calls", &[])?;
-    let without_text = text_bytes(&without)?;
+    let without_text = text_bytes(&without.symbols, ENDS)?;
     outcome.check(
         "off: the code is as large as without the calls",
         match off_text == without_text {
@@ -43,15 +46,16 @@ fn kprof_symbols(kernel: &Kernel) -> Vec<String> {
     kernel.symbols.lines().filter(|line| line.contains("kprof")).map(str::to_owned).collect()
 }
 
-/// The size of the kernel's code, from the symbols at its ends.
+/// The size of a kernel's code, from the symbols at its ends.
 ///
 /// # Errors
-/// If it lacks them.
-pub fn text_bytes(kernel: &Kernel) -> Result<u64> {
+/// If the kernel lacks them.
+pub fn text_bytes(symbols: &str, ends: [&str; 2]) -> Result<u64> {
     let address = |name: &str| -> Result<u64> {
-        let line = kernel.symbols.lines().find(|line| line.split(' ').next_back() == Some(name));
+        let line = symbols.lines().find(|line| line.split(' ').next_back() == Some(name));
         let Some(line) = line else { bail!("no symbol {name}") };
         Ok(u64::from_str_radix(&line[..16], 16)?)
     };
-    Ok(address("__text_used_end")? - address("__text_start")?)
+    let [start, end] = ends;
+    Ok(address(end)? - address(start)?)
 }

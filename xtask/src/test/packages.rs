@@ -187,7 +187,7 @@ fn is_whole(package: &Path) -> Result<()> {
 fn manifest(unpacked: &BTreeMap<&str, PathBuf>) -> String {
     let mut text = String::from(
         "[workspace]\n[package]\nname = \"outside\"\nversion = \"0.0.0\"\nedition = \"2021\"\n\n[features]\n\
-         profiling = [\"kprof/profiling\"]\n\n[dependencies]\nkprof = { version = \"*\", default-features = false }\n\n\
+         profiling = [\"kprof/profiling\"]\n\n[dependencies]\nkprof = \"*\"\n\n\
          [patch.crates-io]\n",
     );
     for (name, path) in unpacked {

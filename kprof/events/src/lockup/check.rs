@@ -34,7 +34,7 @@ const WORDS: usize = SampleHeader::WORDS + 64;
 /// Checks every CPU. `is_first`: no tick was sent since sampling was stopped.
 pub(crate) fn check<K: EventKernel>(events: &Events<K>, me: usize, is_first: bool) {
     let (state, shared) = (&events.state, events.state.shared);
-    let ms = u64::from(shared.live.lockup_ms());
+    let ms = u64::from(shared.live.choices().lockup_ms);
     let was_on = state.is_watching.swap(ms > 0, Ordering::Relaxed) && !is_first;
     if ms == 0 {
         return;
@@ -64,7 +64,7 @@ fn look_at(
     let mut watch = own.watch.lock();
     let counters = counters(slot, own);
     if !was_on || !slot.takes_ticks() {
-        watch.restart(now, counters, slot.ring.head());
+        watch.restart(now, counters, slot.stream.ring.head());
         return None;
     }
     watch.begin(now, threshold);
@@ -90,7 +90,7 @@ fn holder(slot: &EventSlot, task: u64) -> Option<(u64, u64)> {
 /// Takes the records that are new in the CPU's ring. `false` if one was overwritten before it was read.
 fn samples(slot: &CpuSlot, watch: &mut Watch, is_kernel: impl Fn(u64) -> bool) -> bool {
     loop {
-        match slot.ring.first_words::<WORDS>(watch.position) {
+        match slot.stream.ring.first_words::<WORDS>(watch.position) {
             Ok(None) => return true,
             Ok(Some((words, length))) => {
                 watch.newest = Some(watch.position);
@@ -98,7 +98,7 @@ fn samples(slot: &CpuSlot, watch: &mut Watch, is_kernel: impl Fn(u64) -> bool) -
                 watch.sample(&sample(&words[..WORDS.min(length as usize)], &is_kernel));
             }
             Err(_) => {
-                watch.position = slot.ring.head();
+                watch.position = slot.stream.ring.head();
                 return false;
             }
         }

@@ -7,22 +7,18 @@
 use super::report::Report;
 use core::fmt::{self, Write};
 use core::sync::atomic::Ordering;
-use kprof::ExportError;
 use kprof::format::line::{self, Counters, Name, Stream};
 use kprof::format::record::NO_TASK;
-use kprof::internals::{EXPORT, export_header, lines};
+use kprof::internals::{export_header, lines};
 
 /// Writes the report.
 pub(super) fn export(report: &Report<'_>, out: &mut dyn Write) -> fmt::Result {
-    if !EXPORT {
-        return writeln!(out, "kprof: no report: {}", ExportError::NotCompiledIn("export"));
-    }
     let (shared, found) = (report.state.shared, &report.found);
     let mut lines = lines(shared, out);
     if shared.export_sequence.load(Ordering::Relaxed) == 0 {
         export_header(shared, &mut lines)?;
     }
-    let at = shared.meta.stream().map_or(0, |stream| stream.ring.head());
+    let at = shared.meta.stream.ring.head();
     let (cpu, counters) = (Stream::Meta, Counters::None);
     let (first_tick, last_tick, snapshot, boot) = (None, None, None, None);
     let batch = line::Batch { cpu, from: at, to: at, first_tick, last_tick, counters, snapshot, boot };

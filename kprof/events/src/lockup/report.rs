@@ -63,7 +63,7 @@ impl Report<'_> {
         self.state.shared.slots().iter().enumerate().filter_map(|(cpu, slot)| {
             let newest = self.state.slots().get(cpu)?.watch.lock().newest?;
             const WORDS: usize = SampleHeader::WORDS - 1 + STACK_WORDS;
-            let (words, length) = slot.ring.get()?.first_words::<WORDS>(newest).ok()??;
+            let (words, length) = slot.stream.ring.get()?.first_words::<WORDS>(newest).ok()??;
             let mut text = Text::new();
             let SampleHeader { tsc, task, address, .. } = SampleHeader::read(|at| words[at]);
             let _ = write!(text, "{tsc:x} {address:x}");

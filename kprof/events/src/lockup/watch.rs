@@ -80,7 +80,7 @@ pub(crate) struct Watch {
     has_told_hard: bool,
 }
 
-/// The counters of a CPU that show what it has done. The meaning of each is in `state/account.rs`.
+/// The counters of a CPU that show what it has done. The meaning of each is in `kprof/src/account.rs`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     /// The newest tick taken.

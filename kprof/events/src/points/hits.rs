@@ -142,7 +142,7 @@ impl State {
     /// Writes what the points have counted into the meta stream. What does not fit is kept. If another CPU is writing
     /// the counts, this function waits for it, for at most `wait_us`, and then writes again.
     pub(crate) fn write_points(&self, wait_us: u64) {
-        let patience = Patience::us(wait_us, self.tsc_hz());
+        let mut patience = Patience::us(wait_us, self.tsc_hz());
         // If the lock stays taken, the counts stay too, and the sampler writes them within a second.
         let Some(_only_taker) = patience.lock(&self.points_taker) else { return };
         HEAP.lose_homeless();

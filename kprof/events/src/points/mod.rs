@@ -28,7 +28,7 @@ pub(crate) use list::{POINTS, Wanted};
 pub(crate) use locks::{FAILED, HOLD, WAIT};
 pub(crate) use memory::Offset;
 pub use point::Point;
-pub(crate) use point::{PointText, Role, UNLISTED};
+pub(crate) use point::{Role, UNLISTED};
 pub(crate) use records::Writing;
 pub(crate) use replaced::put_account_back;
 pub use samples::AllocSample;

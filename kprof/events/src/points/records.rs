@@ -6,11 +6,11 @@
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use kprof::BadMemory;
-use kprof::internals::{Intervals, MoreStream, Ring};
+use kprof::internals::{Intervals, Ring, Stream};
 
 /// The ring with its readers, and its writer.
 pub(crate) struct Records {
-    more: MoreStream,
+    stream: Stream,
     writer: Writer,
 }
 
@@ -38,7 +38,7 @@ impl Writing<'_> {
     /// The ring, if it has memory.
     #[inline(always)]
     pub(crate) fn ring(&self) -> Option<&Ring> {
-        self.0.more.ring.get()
+        self.0.stream.ring.get()
     }
 
     /// The next 64 random bits.
@@ -53,7 +53,7 @@ impl Writing<'_> {
 impl Records {
     pub(crate) const fn new() -> Self {
         Self {
-            more: MoreStream::new(),
+            stream: Stream::new(),
             writer: Writer {
                 is_at_work: AtomicBool::new(false),
                 is_registered: AtomicBool::new(false),
@@ -72,7 +72,7 @@ impl Records {
             return None;
         }
         self.writer.random.store(seed, Ordering::Relaxed);
-        let installed = self.more.ring.install(memory());
+        let installed = self.stream.ring.install(memory());
         if installed.is_err() {
             self.writer.is_registered.store(false, Ordering::Release);
         }
@@ -88,7 +88,7 @@ impl Records {
     }
 
     /// The ring as a stream.
-    pub(crate) fn more(&self) -> &MoreStream {
-        &self.more
+    pub(crate) fn stream(&self) -> &Stream {
+        &self.stream
     }
 }

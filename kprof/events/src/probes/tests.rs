@@ -194,7 +194,7 @@ impl Machine {
     }
 
     fn events(&self) -> &'static Ring {
-        self.events.state.slots()[0].records.more().ring.get().unwrap()
+        self.events.state.slots()[0].records.stream().ring.get().unwrap()
     }
 }
 

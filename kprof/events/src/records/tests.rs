@@ -43,12 +43,14 @@ unsafe impl Kernel for Array {
 impl EventKernel for Array {}
 
 struct Machine {
+    profiler: &'static Profiler<Array>,
     events: &'static Events<Array>,
     point: &'static Point,
 }
 
 fn machine() -> Machine {
-    let events: &'static Events<Array> = Box::leak(Box::new(Events::new(Box::leak(Box::new(Profiler::new(Array))))));
+    let profiler: &'static Profiler<Array> = Box::leak(Box::new(Profiler::new(Array)));
+    let events: &'static Events<Array> = Box::leak(Box::new(Events::new(profiler)));
     let memory = || -> &'static mut [MaybeUninit<u64>] { vec![MaybeUninit::uninit(); 1024].leak() };
     let slots: &'static [CpuSlot] = vec![CpuSlot::new()].leak();
     let config = Config { tsc_hz: 1, text: TEXT, sampler_cpu: None, trigger: kprof::Trigger::Timer, ..Config::new() };
@@ -59,13 +61,13 @@ fn machine() -> Machine {
     register(&events.state, 0, memory).unwrap();
     let point: &'static Point = Box::leak(Box::new(Point::new("records.test", Unit::Count)));
     POINTS.list(point);
-    Machine { events, point }
+    Machine { profiler, events, point }
 }
 
 impl Machine {
     /// Records a hit with this frame pointer; returns the words after the TSC.
     fn record<const N: usize>(&self, frame: u64, arguments: &[u64; N]) -> Vec<u64> {
-        let ring = self.events.state.slots()[0].records.more().ring.get().unwrap();
+        let ring = self.events.state.slots()[0].records.stream().ring.get().unwrap();
         let from = ring.head();
         self.events.record(self.point, 5, arguments, RECORD, frame, Direct);
         assert!(ring.head() > from, "no record of the frame {frame:x}");
@@ -115,4 +117,14 @@ fn both_paths_write_the_same_words_and_no_frame_leaves_the_stack() {
     assert_eq!(machine.record(stack(40), &[]), looped);
     put(44, &[stack(50), 0x5000]);
     assert_eq!(machine.record(stack(44), &[]), only(TruncationReason::NotText));
+}
+
+#[test]
+fn the_end_of_an_exported_batch_of_events_says_how_many_there_are() {
+    let machine = machine();
+    (0..3).for_each(|_| drop(machine.record(0, &[])));
+    let mut text = String::new();
+    machine.profiler.export_last(&mut text, 8).unwrap();
+    let lines: Vec<&str> = text.lines().skip_while(|line| !line.contains("# batch cpu=event-0 ")).collect();
+    assert!(lines.len() > 4 && lines[4].ends_with(" samples=3"), "{lines:#?}");
 }

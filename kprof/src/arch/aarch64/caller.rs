@@ -10,8 +10,8 @@
 
 use super::call;
 use super::record::code_address;
+pub(crate) use crate::arch::link::{is_saved_frame_pointer, own_frame, rule_by_code};
 use crate::arch::view::{Call, Innermost, View};
-use crate::format::unwind::Rule;
 use crate::kernel::Registers;
 
 /// The most instructions from PC on that are looked at.
@@ -21,18 +21,6 @@ const AHEAD: u64 = 16;
 #[inline(always)]
 pub(crate) fn first_word(at: &Registers, _stack: impl FnOnce(u64) -> Option<u64>) -> Option<u64> {
     Some(code_address(at.link))
-}
-
-/// Whether that word is the frame pointer: never. No instruction of a prologue can only be told by it.
-#[inline(always)]
-pub(crate) const fn is_saved_frame_pointer(_at: &Registers, _word: u64) -> bool {
-    false
-}
-
-/// Where the frame of the running function will be or was: not known, because a prologue moves the stack pointer by
-/// any amount before it stores the record.
-pub(crate) const fn own_frame(_at: &Registers, _word: u64) -> Option<u64> {
-    None
 }
 
 /// The caller or candidate in the link register.
@@ -48,11 +36,6 @@ pub(crate) fn find(view: &mut impl View, at: &Registers, link: u64) -> Innermost
         }
     }
     if is_without_frame(view, call, at.pc) { Innermost::Caller(link) } else { Innermost::Candidate(link) }
-}
-
-/// The caller of a function that an unwind table does not describe: not known. Tables are for x86_64.
-pub(crate) fn rule_by_code(_view: &mut impl View, _at: &Registers) -> Option<Rule> {
-    None
 }
 
 /// What an instruction does, as far as prologues and epilogues are concerned.

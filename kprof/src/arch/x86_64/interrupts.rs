@@ -1,39 +1,10 @@
-//! Turns interrupts off while a lock is held, so that no interrupt handler or preempting thread waits for a lock that
-//! its own CPU holds.
+//! The interrupt flag, IF.
 //!
-//! In: a closure. Out: its result. Runs in: ordinary kernel code, never in an NMI. Whether interrupts can be turned off
-//! is found by the privilege level (SDM volume 3, 6.5), because the name of the target does not tell a kernel from a
-//! test that runs as a user program.
+//! In: nothing, or the flags before. Out: the flags before. Runs in: ordinary kernel code, never in an NMI. Whether
+//! interrupts can be turned off is found by the privilege level (SDM volume 3, 6.5), because the name of the target does
+//! not tell a kernel from a test that runs as a user program.
 
-/// Runs `work` with interrupts off, then restores the flag.
-#[inline]
-pub fn without<R>(work: impl FnOnce() -> R) -> R {
-    if !is_kernel() {
-        return work();
-    }
-    let flags: u64;
-    // SAFETY: code at privilege level 0, as was just checked, may clear IF; pushfq and pop are balanced.
-    #[cfg(not(miri))]
-    unsafe {
-        core::arch::asm!("pushfq", "pop {}", "cli", out(reg) flags)
-    };
-    #[cfg(miri)]
-    {
-        flags = 0;
-    }
-    let result = work();
-    if flags & 1 << 9 != 0 {
-        // SAFETY: IF was set before, so the kernel expects interrupts here.
-        #[cfg(not(miri))]
-        unsafe {
-            core::arch::asm!("sti")
-        };
-    }
-    result
-}
-
-/// Turns interrupts off. Returns the flags before, for [`restore`]; 0 in a user program. For code that must be inlined:
-/// a closure of [`without`] is called from two places there, and is not.
+/// Turns interrupts off. Returns the flags before, for [`restore`]; 0 in a user program.
 #[inline(always)]
 pub fn off() -> u64 {
     #[cfg(not(miri))]
@@ -90,8 +61,9 @@ mod tests {
     }
 
     #[test]
-    fn a_user_program_is_no_kernel_and_its_work_is_done_all_the_same() {
+    fn a_user_program_is_no_kernel_and_has_no_interrupts_to_turn_off() {
         assert!(!is_kernel());
-        assert_eq!(without(|| 7), 7);
+        assert_eq!(off(), 0);
+        restore(0);
     }
 }

@@ -33,7 +33,7 @@ fn without_a_table_of_entries_a_tick_shows_whether_nmis_arrive() {
         if arrive {
             kernel.profiler.set(profiler).unwrap_or_else(|_| unreachable!("set once"));
         }
-        prepare(&profiler.instance.shared, &[1], Config { trigger, running, ..config(TSC_HZ) });
+        set_up(&profiler.instance, &NoExtension, Config { trigger, running, ..config(TSC_HZ) }, &[1]);
         let found = arrives(&profiler.instance, &NoTable);
         (found, profiler.instance.shared.slots()[1].sampler.tick.load(Relaxed))
     };

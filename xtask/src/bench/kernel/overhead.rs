@@ -15,7 +15,7 @@ use crate::build::{self, Kernel};
 use crate::parts::Parts;
 use crate::qemu::Accel;
 use crate::run;
-use crate::test::feature_off::text_bytes;
+use crate::test::feature_off::{ENDS, text_bytes};
 
 /// The states that are measured, as the kernel prints them.
 const STATES: [&str; 4] = ["off", "count", "not sampled", "record"];
@@ -116,8 +116,8 @@ impl Slowdown {
 
 /// How many bytes larger the code is with the calls than without them, if the feature is off.
 fn bytes_with_feature_off(parts: &Parts) -> Result<u64> {
-    let sizes =
-        ["", "no-calls"].map(|features| -> Result<u64> { text_bytes(&build::kernel(parts.toolchain, features, &[])?) });
+    let sizes = ["", "no-calls"]
+        .map(|features| -> Result<u64> { text_bytes(&build::kernel(parts.toolchain, features, &[])?.symbols, ENDS) });
     let [off, without] = sizes;
     Ok(off?.abs_diff(without?))
 }

@@ -13,9 +13,8 @@ use super::imports::{self, Imports, Path};
 /// Module path (`task::wait`; empty for the root) to the modules that it imports from.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// The circles of the package whose sources are in `folder`, one text for each. A circle of nothing but `known` modules
-/// is none; a known module that is in no circle any more is an entry, and so is a folder without sources.
-pub fn in_package(sources: &[Source], folder: &str, known: &[&str]) -> Vec<String> {
+/// The circles of the package whose sources are in `folder`, one text for each. A folder without sources is one, too.
+pub fn in_package(sources: &[Source], folder: &str) -> Vec<String> {
     let graph = graph(sources, folder);
     if graph.is_empty() {
         return vec![format!("{folder} has no modules: it was moved or removed, so the list of folders must change")];
@@ -31,21 +30,11 @@ pub fn in_package(sources: &[Source], folder: &str, known: &[&str]) -> Vec<Strin
             circles.insert(circle);
         }
     }
-    let is_known = |circle: &&BTreeSet<&str>| circle.iter().all(|module| known.contains(module));
-    let is_left = |module: &&&str| circles.iter().any(|circle| circle.contains(**module));
-    let free = known.iter().filter(|module| !is_left(module));
-    let free = free.map(|module| format!("{module} is in no circle any more: it must leave the list of known ones"));
-    circles
-        .iter()
-        .filter(|circle| !is_known(circle))
-        .map(|circle| describe(&graph, circle, known))
-        .chain(free)
-        .collect()
+    circles.iter().map(|circle| describe(&graph, circle)).collect()
 }
 
-/// The modules of a circle, each with the modules of the circle that it imports; first the number of files that were
-/// not known to be in one.
-fn describe(graph: &Graph, circle: &BTreeSet<&str>, known: &[&str]) -> String {
+/// The modules of a circle, each with the modules of the circle that it imports.
+fn describe(graph: &Graph, circle: &BTreeSet<&str>) -> String {
     fn shown(module: &str) -> &str {
         if module.is_empty() { "the root" } else { module }
     }
@@ -54,9 +43,7 @@ fn describe(graph: &Graph, circle: &BTreeSet<&str>, known: &[&str]) -> String {
         format!("  {} uses {}", shown(module), used.collect::<Vec<_>>().join(", "))
     };
     let lines: Vec<String> = circle.iter().map(line).collect();
-    let new: Vec<&str> = circle.iter().copied().filter(|module| !known.contains(module)).map(shown).collect();
-    let new = if known.is_empty() { String::new() } else { format!(" ({} not known to be in one)", new.join(", ")) };
-    format!("a circle of {} files{new}:\n{}", circle.len(), lines.join("\n"))
+    format!("a circle of {} files:\n{}", circle.len(), lines.join("\n"))
 }
 
 /// The folder of a module; a module that has submodules belongs to theirs.
@@ -190,7 +177,7 @@ mod tests {
 
     fn circles(files: &[(&str, &str)]) -> Vec<String> {
         let sources: Vec<Source> = files.iter().map(|(path, text)| source(&format!("p/src/{path}"), text)).collect();
-        in_package(&sources, "p/src", &[])
+        in_package(&sources, "p/src")
     }
 
     #[test]
@@ -259,20 +246,8 @@ mod tests {
     }
 
     #[test]
-    fn a_known_circle_may_shrink_and_nothing_may_join_it() {
-        let of = |known: &[&str]| {
-            let a = source("p/src/a.rs", "use crate::b::c;\n");
-            let c = source("p/src/b/c.rs", "use crate::a;\n");
-            in_package(&[a, c], "p/src", known)
-        };
-        assert_eq!(of(&["a", "b::c"]), Vec::<String>::new());
-        assert!(of(&["a"])[0].starts_with("a circle of 2 files (b::c not known to be in one):\n"), "{:?}", of(&["a"]));
-        assert_eq!(of(&["a", "b::c", "d"]), ["d is in no circle any more: it must leave the list of known ones"]);
-    }
-
-    #[test]
     fn a_folder_that_is_gone_is_not_taken_for_one_without_circles() {
-        assert_eq!(in_package(&[source("p/src/a.rs", "")], "q/src", &[]).len(), 1);
+        assert_eq!(in_package(&[source("p/src/a.rs", "")], "q/src").len(), 1);
     }
 
     #[test]

@@ -38,27 +38,6 @@ const NO_CIRCLES: [&str; 12] = [
 
 /// Not checked is the template for ports: its optional parts use the profiler, whose hooks call them.
 const MAY_HAVE_CIRCLES: [&str; 1] = ["kernel-integration/ports/bare/src"];
-/// The files that are in a circle and are still to be taken out of it, by folder. None may be added.
-const KNOWN: [(&str, &[&str]); 1] = [("kprof/src", &KNOWN_IN_CORE)];
-const KNOWN_IN_CORE: [&str; 17] = [
-    "config",
-    "control",
-    "control::close",
-    "control::write",
-    "control::write::plan",
-    "cpu_set",
-    "kernel",
-    "publisher",
-    "state::self_cost",
-    "state::slot",
-    "unwind",
-    "unwind::direct",
-    "unwind::entry_frame",
-    "unwind::fast_path",
-    "unwind::stop",
-    "unwind::user",
-    "unwind::words",
-];
 
 /// A file: its path from the repository's root, and its text.
 struct Source {
@@ -78,8 +57,7 @@ pub fn run(outcome: &mut Outcome, verbs: fn() -> clap::Command) -> Result<()> {
     outcome.check("every path named in docs and comments exists", none(&paths::missing(&sources, &files)));
     outcome.check("the import circles of every package of several folders are looked for", none(&unchecked(&files)));
     for folder in NO_CIRCLES {
-        let known = KNOWN.iter().find(|(of, _)| *of == folder).map_or(&[][..], |(_, files)| files);
-        let found = circles::in_package(&sources, folder, known);
+        let found = circles::in_package(&sources, folder);
         outcome.check(&format!("{folder} has no import circle of more than one folder"), none(&found));
     }
     let refused = commands::refused(&sources, verbs)?;

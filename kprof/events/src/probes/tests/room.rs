@@ -34,8 +34,8 @@ fn call(machine: &Machine, entry: usize) {
 
 /// The accounts in the meta stream of the point of a function: its number, and the text after unit and name.
 fn accounts(machine: &Machine, entry: usize) -> Vec<(u64, String)> {
-    let (stream, mut all) = (machine.events.state.meta().stream().unwrap(), Vec::new());
-    let (ring, name) = (stream.ring, format!("ns probe.{:016x} ", machine.at(entry)));
+    let (ring, mut all) = (machine.events.state.meta().stream.ring.get().unwrap(), Vec::new());
+    let name = format!("ns probe.{:016x} ", machine.at(entry));
     // Nothing was replaced yet.
     let mut at = 0;
     while at < ring.head() {

@@ -1,46 +1,38 @@
-//! The state that the stages share: slots, streams with their owners, choices, the sampling state. Nothing here depends
-//! on the type of the kernel.
+//! What the stages own, side by side: slots, streams, settings. Nothing here depends on the type of the kernel.
 //!
-//! In: `init`, once; then each stage writes its own part. Out: each part by reference. Runs in: any. The fields that an
-//! NMI reads are marked. Only ordinary code takes the locks here.
+//! In: `init`, once; then each stage writes its own part. Out: each part by reference, and the streams by their names.
+//! Runs in: any. The fields that an NMI reads are marked. Only ordinary code takes the locks here.
 
-pub(crate) mod account;
-pub(crate) mod choices;
-pub(crate) mod copier;
-pub(crate) mod layers;
-pub(crate) mod meta;
-pub(crate) mod moment;
-pub(crate) mod more_stream;
-pub(crate) mod owner;
-pub(crate) mod progress;
-pub(crate) mod ready;
-pub(crate) mod self_cost;
-pub(crate) mod settings;
-pub(crate) mod slot;
-pub(crate) mod stream;
-pub(crate) mod transition;
-
+use crate::account::Sleeps;
 use crate::arch::interrupts;
 use crate::config::{Config, Trigger};
-use crate::errors::StreamName;
+use crate::control::layers::Layers;
+use crate::errors::{StateError, StreamName};
 use crate::extension::Extension;
-use crate::parts;
+use crate::live::{Live, Settings, State};
+use crate::moment::Moment;
 use crate::patience::Patience;
 use crate::publisher::Publisher;
-use crate::ring::Ring;
-use account::Sleeps;
-use choices::Live;
-use copier::{Border, Copier};
+use crate::ready::Ready;
+use crate::slot::CpuSlot;
+use crate::stream::copier::Border;
+use crate::stream::meta::{ClaimId, Meta};
+use crate::stream::owner::{Activity, Owner};
+use crate::stream::{OWNER_WAIT_US, Owned, Stream};
+use crate::transition::Writer;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use layers::Layers;
-use meta::Meta;
-use moment::Moment;
-use more_stream::MoreStream;
-use owner::{Activity, ClaimId, Conflict};
-use ready::Ready;
-use settings::{Settings, State};
-use slot::CpuSlot;
-use stream::{OWNER_WAIT_US, Owned, Stream};
+
+/// Undoes what the holder of a lease has set, after its control file was closed.
+pub(crate) type UndoLease = fn(&Shared, &Writer<'_>) -> Result<(), StateError>;
+
+/// Why a stream could not be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Conflict {
+    /// Another control file has the claim.
+    Claimed,
+    /// Another owner is at work.
+    Busy,
+}
 
 /// The kernel and the shared state, for the stages that call the kernel.
 pub struct Instance<K> {
@@ -56,10 +48,9 @@ pub struct Shared {
     pub ready: Ready,
     /// The choices in force; read in NMIs.
     pub live: Live,
-    state: AtomicU8,
     /// The flight recorder runs, so the producers move the tails of the CPUs' rings. Changes only while a transition
     /// owns every stream.
-    recorder: AtomicBool,
+    pub(crate) recorder: AtomicBool,
     /// Set by the sampler from before it reads `state` until it has sent its signals.
     pub(crate) sending: AtomicBool,
     /// The sampler's sleeps between ticks.
@@ -69,19 +60,24 @@ pub struct Shared {
     trigger: AtomicU8,
     /// The meta stream.
     pub meta: Meta,
-    /// Taken by every change of choices, state, mode or claim; see [`transition`].
-    pub(crate) writer: AtomicBool,
+    /// Taken by every change of choices, state, mode or claim; see `transition`.
+    pub(crate) writer: spin::Mutex<()>,
     /// A transition wants every stream, so no reader takes one before it. Otherwise readers that return again and again
     /// could keep it out.
     pub(crate) wants_all: AtomicBool,
     /// The settings and the lease. Changed under the writer's lock.
-    layers: spin::Mutex<Option<Layers>>,
+    layers: spin::Mutex<Layers>,
+    /// Undoes an expired lease. Set when the first control file is opened, so that a kernel without control files has no
+    /// code of leases.
+    pub(crate) undo_lease: spin::Once<UndoLease>,
     /// The control file whose lease has ended and is not undone yet; 0: none.
     pub(crate) expired_lease: AtomicU64,
     /// The id of the next control file.
     pub(crate) next_file: AtomicU64,
     /// The process whose control file holds the claim.
     pub(crate) claim_process: AtomicU64,
+    /// The control file that reads copies; 0: none.
+    pub(crate) copy_claim: AtomicU64,
     /// The process whose control file reads copies.
     pub(crate) copy_process: AtomicU64,
     /// The TSC time until which a reader waits for records.
@@ -96,19 +92,20 @@ impl Shared {
         Self {
             ready: Ready::new(),
             live: Live::new(),
-            state: AtomicU8::new(State::Stopped as u8),
             recorder: AtomicBool::new(false),
             sending: AtomicBool::new(false),
             sleeps: Sleeps::new(),
             has_sampler: AtomicBool::new(false),
             trigger: AtomicU8::new(Trigger::Timer as u8),
             meta: Meta::new(),
-            writer: AtomicBool::new(false),
+            writer: spin::Mutex::new(()),
             wants_all: AtomicBool::new(false),
-            layers: spin::Mutex::new(None),
+            layers: spin::Mutex::new(Layers::new(Config::new().choices(), State::Stopped)),
+            undo_lease: spin::Once::new(),
             expired_lease: AtomicU64::new(0),
             next_file: AtomicU64::new(1),
             claim_process: AtomicU64::new(0),
+            copy_claim: AtomicU64::new(0),
             copy_process: AtomicU64::new(0),
             waited_until: AtomicU64::new(0),
             export_sequence: AtomicU64::new(0),
@@ -146,31 +143,22 @@ impl Shared {
 
     /// Whether ticks are sent.
     pub fn state(&self) -> State {
-        match self.state.load(Ordering::SeqCst) {
-            1 => State::Running,
-            2 => State::Frozen,
-            3 => State::Paused,
-            _ => State::Stopped,
-        }
-    }
-
-    pub(crate) fn set_state(&self, state: State) {
-        self.state.store(state as u8, Ordering::SeqCst);
+        self.live.state()
     }
 
     /// Stores the choices that `init` was given.
     pub(crate) fn begin(&self, config: &Config) {
-        let choices = choices::of(config);
+        let choices = config.choices();
         self.live.store(&choices);
         self.recorder.store(choices.overwrites() && config.running, Ordering::Release);
         let state = if config.running { State::Running } else { State::Stopped };
         self.set_layers(Layers::new(choices, state));
-        self.set_state(state);
+        self.live.set_state(state);
     }
 
     /// Whether the producers move the tails of the CPUs' rings.
     pub(crate) fn recorder(&self) -> bool {
-        parts::RECORDER && self.recorder.load(Ordering::Acquire)
+        self.recorder.load(Ordering::Acquire)
     }
 
     /// The trigger in use now: [`Trigger::Timer`] until the sampler runs.
@@ -178,7 +166,7 @@ impl Shared {
         match self.trigger.load(Ordering::Relaxed) {
             0 => Trigger::Nmi,
             1 => Trigger::Ipi,
-            2 if parts::PUBLISHED => Trigger::Published,
+            2 => Trigger::Published,
             _ => Trigger::Timer,
         }
     }
@@ -191,7 +179,7 @@ impl Shared {
     /// Where a CPU publishes what it is doing.
     #[inline(always)]
     pub(crate) fn publisher(&self, cpu: usize) -> Option<&'static Publisher> {
-        self.ready.slot(cpu).filter(|_| parts::PUBLISHED).map(|slot| &slot.published)
+        self.ready.slot(cpu).map(|slot| &slot.published)
     }
 
     /// The extension that `init` was given; before it, and without one, one that does nothing.
@@ -199,33 +187,31 @@ impl Shared {
         self.meta.extension()
     }
 
-    /// The extension's stream of a CPU.
-    pub(crate) fn more_stream(&self, cpu: usize) -> Option<&'static MoreStream> {
-        self.slots().get(cpu)?;
-        self.extension().stream(cpu)
-    }
-
-    /// The extension's streams of all CPUs, with their names.
-    pub(crate) fn more_streams(&self) -> impl Iterator<Item = (StreamName, &'static MoreStream)> {
-        let extension = self.extension();
-        (0..self.slots().len()).filter_map(move |cpu| Some((StreamName::Event(cpu), extension.stream(cpu)?)))
-    }
-
     /// The stream of this name, if it has memory.
-    pub(crate) fn stream(&self, name: StreamName) -> Option<Stream<'_>> {
+    pub(crate) fn stream(&self, name: StreamName) -> Option<&Stream> {
+        self.place(name).filter(|stream| stream.ring.get().is_some())
+    }
+
+    #[inline(never)]
+    fn place(&self, name: StreamName) -> Option<&Stream> {
         match name {
-            StreamName::Meta => self.meta.stream(),
-            StreamName::Cpu(cpu) => self.slots().get(cpu)?.stream(),
-            StreamName::Event(cpu) => self.more_stream(cpu)?.stream(),
+            StreamName::Meta => Some(&self.meta.stream),
+            StreamName::Cpu(cpu) => Some(&self.slots().get(cpu)?.stream),
+            StreamName::Event(cpu) => self.slots().get(cpu).and(self.extension().stream(cpu)),
         }
     }
 
-    /// Every stream with its name, the CPUs' first.
-    pub(crate) fn streams(&self) -> impl Iterator<Item = (StreamName, Stream<'_>)> {
-        let cpus = self.slots().iter().enumerate();
-        let cpus = cpus.filter_map(|(cpu, slot)| Some((StreamName::Cpu(cpu), slot.stream()?)));
-        let more = self.more_streams().filter_map(|(name, more)| Some((name, more.stream()?)));
-        cpus.chain(more).chain(self.meta.stream().map(|stream| (StreamName::Meta, stream)))
+    /// Every stream with its name, also those without memory; the CPUs' first.
+    pub(crate) fn streams(&self) -> impl Iterator<Item = (StreamName, &Stream)> {
+        let cpus = self.slots().len();
+        (0..=2 * cpus).filter_map(move |number| {
+            let name = match number {
+                cpu if cpu < cpus => StreamName::Cpu(cpu),
+                number if number < 2 * cpus => StreamName::Event(number - cpus),
+                _ => StreamName::Meta,
+            };
+            Some((name, self.place(name)?))
+        })
     }
 
     /// Takes one stream for a caller with this claim. `None` if there is no such stream.
@@ -235,10 +221,39 @@ impl Shared {
         claim: ClaimId,
         activity: Activity,
     ) -> Option<Result<Owned<'_>, Conflict>> {
-        let recorder = || self.records_over(name);
+        let stream = self.stream(name)?;
         let mut patience = Patience::us(OWNER_WAIT_US, self.tsc_hz());
-        self.let_transition_pass(&mut patience);
-        Some(self.stream(name)?.take(claim, activity, patience, recorder))
+        let taken = self.take_owner(&stream.reader.owner, claim, activity, &mut patience);
+        // Asked after the stream was taken, because the answer cannot change from then on.
+        Some(taken.map(|()| stream.taken(self.records_over(name), true)))
+    }
+
+    /// Takes the lock of a stream for a caller with this claim (0: it has none).
+    pub(crate) fn take_owner(
+        &self,
+        owner: &Owner,
+        claim: ClaimId,
+        activity: Activity,
+        patience: &mut Patience,
+    ) -> Result<(), Conflict> {
+        // While a transition wants every stream, nobody takes one before it.
+        while self.wants_all.load(Ordering::Relaxed) {
+            if !patience.go_on() {
+                break;
+            }
+        }
+        if self.claim() != claim {
+            return Err(Conflict::Claimed);
+        }
+        if !owner.take_within(activity, patience) {
+            return Err(Conflict::Busy);
+        }
+        // A transition may have changed the claim before the stream was taken. It cannot do so from now on.
+        if self.claim() != claim {
+            owner.leave();
+            return Err(Conflict::Claimed);
+        }
+        Ok(())
     }
 
     /// Whether the producer of this stream moves its tail: a CPU's samples, while the flight recorder runs.
@@ -246,40 +261,22 @@ impl Shared {
         matches!(name, StreamName::Cpu(_)) && self.recorder()
     }
 
-    /// Waits while a transition wants every stream.
-    pub(crate) fn let_transition_pass(&self, patience: &mut Patience) {
-        while self.wants_all.load(Ordering::Relaxed) {
-            if !patience.go_on() {
-                break;
-            }
-        }
-    }
-
     /// The control file that has claimed the streams; 0 if none has.
     pub(crate) fn claim(&self) -> ClaimId {
-        self.meta.reader.owner().claim()
+        self.meta.claim.load(Ordering::Acquire)
     }
 
     /// The control file that reads copies of the streams; 0 if none does.
     pub(crate) fn copy_claim(&self) -> ClaimId {
-        self.meta.copier.owner().claim()
+        self.copy_claim.load(Ordering::Acquire)
     }
 
-    /// A stream's ring, if it has memory, and the place of the reader of copies in it.
-    pub(crate) fn copied_stream(&self, name: StreamName) -> Option<(&Ring, &Copier)> {
-        let copier = match name {
-            StreamName::Meta => &self.meta.copier,
-            StreamName::Cpu(cpu) => &self.slots().get(cpu)?.copier,
-            StreamName::Event(cpu) => &self.more_stream(cpu)?.copier,
-        };
-        Some((self.stream(name)?.ring, copier))
-    }
-
-    /// The place of the reader of copies in every stream, also of CPUs that have not registered.
-    pub(crate) fn copiers(&self) -> impl Iterator<Item = (StreamName, &Copier)> {
-        let cpus = self.slots().iter().enumerate().map(|(cpu, slot)| (StreamName::Cpu(cpu), &slot.copier));
-        let more = self.more_streams().map(|(name, more)| (name, &more.copier));
-        cpus.chain(more).chain([(StreamName::Meta, &self.meta.copier)])
+    /// Ends the claim of this control file, if it has the claim, or its reading of copies. An owner that works under
+    /// this claim finishes first; the next one can take the stream after that.
+    pub(crate) fn drop_claim(&self, file: ClaimId) {
+        for claim in [&self.meta.claim, &self.copy_claim] {
+            let _ = claim.compare_exchange(file, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
     }
 
     /// Where the oldest record of a stream begins that was not freed. `None` if it moves at every attempt.
@@ -287,7 +284,7 @@ impl Shared {
         match name {
             StreamName::Meta => self.meta.oldest(),
             StreamName::Cpu(cpu) => self.moment(cpu).map(|moment| moment.oldest()),
-            StreamName::Event(cpu) => self.more_stream(cpu)?.oldest(),
+            StreamName::Event(_) => self.stream(name)?.oldest(),
         }
     }
 
@@ -296,24 +293,23 @@ impl Shared {
         match name {
             StreamName::Meta => None,
             StreamName::Cpu(cpu) => self.moment(cpu).map(|moment| moment.newest()),
-            StreamName::Event(cpu) => self.more_stream(cpu)?.newest(),
+            StreamName::Event(_) => self.stream(name)?.newest(),
         }
     }
 
     /// The counters and positions of a CPU that has memory. `None` if they change at every attempt.
     pub(crate) fn moment(&self, cpu: usize) -> Option<Moment> {
         let slot = self.slots().get(cpu)?;
-        Moment::exact(slot, slot.ring.get()?)
+        Moment::exact(slot, slot.stream.ring.get()?)
     }
 
     /// The settings of both layers; before `init` those of the default configuration.
     pub(crate) fn layers(&self) -> Layers {
-        let layers = interrupts::without(|| *self.layers.lock());
-        layers.unwrap_or(Layers::new(self.live.choices(), State::Stopped))
+        interrupts::without(|| *self.layers.lock())
     }
 
     /// Replaces the settings of both layers. Only for who has the right to make changes.
     pub(crate) fn set_layers(&self, layers: Layers) {
-        interrupts::without(|| *self.layers.lock() = Some(layers));
+        interrupts::without(|| *self.layers.lock() = layers);
     }
 }

@@ -8,13 +8,15 @@
 //! may run, and no other owner may have a stream: a change of mode pauses the ticks, waits until all have been taken,
 //! owns every stream, and then switches.
 
-use super::Shared;
-use super::choices::Choices;
-use super::owner::Activity;
-use super::settings::State;
-use super::stream::{OWNER_WAIT_US, take_within};
-use crate::errors::{StateError, StreamName};
+use crate::control::layers::Layers;
+use crate::errors::StateError;
+use crate::format::settings::Choices;
+use crate::live::State;
 use crate::patience::Patience;
+use crate::shared::Shared;
+use crate::stream::OWNER_WAIT_US;
+use crate::stream::meta::ClaimId;
+use crate::stream::owner::{Activity, Owner};
 use core::sync::atomic::{Ordering, fence};
 
 /// How long to wait for pending ticks, in microseconds.
@@ -23,29 +25,28 @@ pub(crate) const SETTLE_WAIT_US: u64 = 1_000_000;
 pub(crate) const WRITER_WAIT_US: u64 = SETTLE_WAIT_US + 2 * OWNER_WAIT_US;
 
 /// The right to change choices, state, mode and claim.
-pub(crate) struct Writer<'a>(&'a Shared);
-
-impl Drop for Writer<'_> {
-    fn drop(&mut self) {
-        self.0.writer.store(false, Ordering::Release);
-    }
-}
+pub(crate) struct Writer<'a>(&'a Shared, #[allow(dead_code, reason = "held")] spin::MutexGuard<'a, ()>);
 
 /// Proof that the caller owns all streams. Dropping it leaves them.
 pub(crate) struct AllStreams<'a>(&'a Shared);
 
 impl Drop for AllStreams<'_> {
+    #[inline(never)]
     fn drop(&mut self) {
         self.0.wants_all.store(false, Ordering::Relaxed);
-        // There is one transition at a time, so every word taken for a transition belongs to this one. Slots without a
-        // ring have a word too.
-        self.0.words().filter(|(_, word)| word.is_taken_for(Activity::Transition)).for_each(|(_, word)| word.leave());
+        // There is one transition at a time, so every stream taken for a transition belongs to this one.
+        let owners = self.0.streams().map(|(_, stream)| &stream.reader.owner);
+        owners.filter(|owner| owner.is_taken_for(Activity::Transition)).for_each(Owner::leave);
     }
 }
 
 /// A change that was prepared: ticks are paused and streams are owned, as far as the change needs it.
 pub(crate) struct Transition<'a> {
     writer: &'a Writer<'a>,
+    layers: Layers,
+    /// The choices and the state that will be in force.
+    pub(crate) wanted: Choices,
+    pub(crate) target: State,
     /// The state that the change found.
     pub(crate) before: State,
     is_paused: bool,
@@ -56,7 +57,7 @@ impl Drop for Transition<'_> {
     fn drop(&mut self) {
         // The change was given up: restores the state before it.
         if self.is_paused {
-            self.writer.0.set_state(State::Running);
+            self.writer.0.live.set_state(State::Running);
         }
     }
 }
@@ -73,30 +74,12 @@ impl Shared {
         if self.slots().is_empty() {
             return Err(StateError::NotReady);
         }
-        let mut patience = Patience::us(us, self.tsc_hz());
-        while self.writer.swap(true, Ordering::Acquire) {
-            if !patience.go_on() {
-                return Err(StateError::Busy);
-            }
-        }
-        Ok(Writer(self))
-    }
-
-    /// The owner words of all streams, also of CPUs that have not registered.
-    pub(crate) fn words(&self) -> impl Iterator<Item = (StreamName, &super::owner::OwnerWord)> {
-        let cpus = self.slots().iter().enumerate().map(|(cpu, slot)| (StreamName::Cpu(cpu), slot.reader.owner()));
-        let more = self.more_streams().map(|(name, more)| (name, more.reader.owner()));
-        cpus.chain(more).chain([(StreamName::Meta, self.meta.reader.owner())])
-    }
-
-    /// Ends the claim of this control file, if it has the claim, or its reading of copies. An owner that works under
-    /// this claim finishes first; the next one can take the stream after that.
-    pub(crate) fn drop_claim(&self, claim: super::owner::ClaimId) {
-        self.words().for_each(|(_, word)| word.drop_claim(claim));
-        self.copiers().for_each(|(_, copier)| copier.owner().drop_claim(claim));
+        let lock = Patience::us(us, self.tsc_hz()).lock(&self.writer);
+        lock.map(|lock| Writer(self, lock)).ok_or(StateError::Busy)
     }
 
     /// Waits until no tick is pending and no handler runs.
+    #[inline(never)]
     pub(crate) fn settle(&self) -> Result<(), StateError> {
         fence(Ordering::SeqCst);
         let mut patience = Patience::us(SETTLE_WAIT_US, self.tsc_hz());
@@ -117,30 +100,38 @@ impl Shared {
 
 impl<'a> Writer<'a> {
     /// Takes every stream.
+    #[inline(never)]
     fn all_streams(&self) -> Result<AllStreams<'a>, StateError> {
         let shared = self.0;
         let mut patience = Patience::us(OWNER_WAIT_US, shared.tsc_hz());
         shared.wants_all.store(true, Ordering::Relaxed);
         let all = AllStreams(shared);
-        for (name, word) in shared.words() {
-            let taken = take_within(&mut patience, || word.take_any(Activity::Transition));
-            taken.map_err(|_| StateError::StreamBusy(name))?;
+        for (name, stream) in shared.streams() {
+            if !stream.reader.owner.take_within(Activity::Transition, &mut patience) {
+                return Err(StateError::StreamBusy(name));
+            }
         }
         Ok(all)
     }
 
-    /// Prepares a change. If this fails, nothing has changed. `all`: every stream must be owned, as for a change of the
-    /// claim.
-    pub(crate) fn prepare(&'a self, wanted: &Choices, target: State, all: bool) -> Result<Transition<'a>, StateError> {
-        let shared = self.0;
+    /// Undoes the changes of a lease whose holder has closed its control file. Does nothing if no such file was ever
+    /// opened.
+    pub(crate) fn undo_expired_lease(&self) -> Result<(), StateError> {
+        self.0.undo_lease.get().map_or(Ok(()), |undo| undo(self.0, self))
+    }
+
+    /// Prepares a change to these settings. If this fails, nothing has changed. `all`: every stream must be owned, as
+    /// for a change of the claim.
+    pub(crate) fn prepare(&'a self, layers: Layers, all: bool) -> Result<Transition<'a>, StateError> {
+        let (shared, (wanted, target)) = (self.0, layers.in_force());
         let before = shared.state();
         let new_mode = shared.live.choices().mode != wanted.mode;
         let begins_recording = wanted.overwrites() && target == State::Running && before != State::Running;
-        let mut transition = Transition { writer: self, before, is_paused: false, all: None };
+        let mut transition = Transition { writer: self, layers, wanted, target, before, is_paused: false, all: None };
         if new_mode {
             if before == State::Running {
                 transition.is_paused = true;
-                shared.set_state(State::Paused);
+                shared.live.set_state(State::Paused);
             }
             shared.settle()?;
         }
@@ -158,13 +149,11 @@ impl<'a> Transition<'a> {
     }
 
     /// Sets the claim of every stream; they are all owned.
-    pub(crate) fn set_claim(&self, claim: super::owner::ClaimId, process: u64) {
+    pub(crate) fn set_claim(&self, claim: ClaimId, process: u64) {
         let shared = self.writer.0;
         shared.claim_process.store(process, Ordering::Relaxed);
-        shared.words().for_each(|(_, word)| word.set_claim(claim));
-        for (_, stream) in shared.streams() {
-            stream.taken(false).rewind();
-        }
+        shared.meta.claim.store(claim, Ordering::Release);
+        shared.streams().for_each(|(_, stream)| stream.taken(false, false).rewind());
     }
 
     /// Puts the change in force. `asked`: the caller asked for this state, even if it is the same as before.
@@ -172,17 +161,21 @@ impl<'a> Transition<'a> {
     /// # Errors
     /// Sampling should end, but some ticks stay pending. No more ticks are sent, and the rest of the change is in
     /// force.
-    pub(crate) fn commit(mut self, wanted: &Choices, target: State, asked: bool) -> Result<(), StateError> {
-        let shared = self.writer.0;
+    pub(crate) fn commit(mut self, asked: bool) -> Result<(), StateError> {
+        let (shared, wanted, target) = (self.writer.0, self.wanted, self.target);
+        shared.set_layers(self.layers);
+        if self.before == State::Stopped && target == State::Running {
+            shared.extension().begins();
+        }
         let new_mode = shared.live.choices().mode != wanted.mode;
         let recorder = wanted.overwrites() && target == State::Running;
-        shared.live.store(wanted);
+        shared.live.store(&wanted);
         // If the mode changes or a recorder starts, no producer is running here and every stream is owned.
         if new_mode || recorder {
             shared.recorder.store(recorder, Ordering::Release);
         }
         self.is_paused = false;
-        shared.set_state(target);
+        shared.live.set_state(target);
         if target == State::Running || new_mode || !(asked || self.before != target) {
             return Ok(());
         }

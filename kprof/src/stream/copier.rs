@@ -8,7 +8,6 @@
 //! records before `position`, since boot = copied + overtaken        (those before `copy 1` count as copied)
 //! ```
 
-use super::owner::OwnerWord;
 use crate::sync::{AtomicU64, Ordering};
 
 /// The boundary between two records: a position, and the number of records before it since boot.
@@ -18,13 +17,12 @@ pub(crate) struct Border {
     pub(crate) index: u64,
 }
 
-/// How far the process that reads copies has come in one stream. Only code that has taken `owner` writes to the other
-/// fields.
+/// How far the process that reads copies has come in one stream.
 #[repr(align(128))]
 pub(crate) struct Copier {
-    /// Protects the other fields. Its claim is the control file that has said `copy 1`. This is not the owner word of
-    /// the stream.
-    owner: OwnerWord,
+    /// Protects the other fields: only its holder writes to them. A record of the meta stream is written while the
+    /// position stays the same (`Meta::commit_copies`), so the position can be read there without this lock.
+    pub(crate) lock: spin::Mutex<()>,
     position: AtomicU64,
     index: AtomicU64,
     copied: AtomicU64,
@@ -45,16 +43,12 @@ pub(crate) struct Copies {
 impl Copier {
     pub(crate) const fn new() -> Self {
         Self {
-            owner: OwnerWord::new(),
+            lock: spin::Mutex::new(()),
             position: AtomicU64::new(0),
             index: AtomicU64::new(0),
             copied: AtomicU64::new(0),
             overtaken: AtomicU64::new(0),
         }
-    }
-
-    pub(crate) fn owner(&self) -> &OwnerWord {
-        &self.owner
     }
 
     pub(crate) fn copies(&self) -> Copies {

@@ -13,9 +13,10 @@
 //! replaced record that nobody has read go back to where they came from, and are written again. From then on nobody
 //! gets a copy of the replaced record, though its words may still be there: a reader of copies would count twice.
 
-use super::copier::{Border, Copier};
+use super::Stream;
+use super::copier::Border;
+use super::meta_record::MAX_TEXT;
 use super::owner::Activity;
-use super::stream::{Reader, Stream};
 use crate::arch::{interrupts, timestamp};
 use crate::extension::{Extension, NoExtension};
 use crate::format::record::{Header, Kind, MetaHeader};
@@ -23,10 +24,6 @@ use crate::patience::Patience;
 use crate::ring::{Ring, Sink};
 use crate::sync::{AtomicU64, Ordering};
 use core::mem::MaybeUninit;
-use core::sync::atomic::AtomicBool;
-
-/// The longest text of a meta record in bytes. A longer one is truncated at a character boundary.
-pub const MAX_TEXT: usize = crate::format::command::MAX_NAME;
 
 /// How long a record waits while somebody else owns the stream for a moment: a change of the claim or of the state,
 /// which takes microseconds, and longer on a virtual CPU that the host pauses. Interrupts are on between two attempts
@@ -44,9 +41,16 @@ enum NoRoom {
 /// The largest meta record in words.
 const MAX_RECORD_WORDS: u64 = (MetaHeader::WORDS + MAX_TEXT.div_ceil(8)) as u64;
 
+/// The id of a control file; 0 stands for none.
+pub(crate) type ClaimId = u64;
+
 /// The meta stream.
 pub struct Meta {
-    ring: Ring,
+    /// The ring and its readers.
+    pub stream: Stream,
+    /// The control file that has claimed all streams. It is kept here, because under a claim no record of the meta
+    /// stream is replaced.
+    pub(crate) claim: AtomicU64,
     /// Where counts of replaced records go back to.
     extension: spin::Once<&'static dyn Extension>,
     lock: spin::Mutex<()>,
@@ -58,25 +62,19 @@ pub struct Meta {
     /// The end of the last record whose counts went back: nothing before it may be copied any more. Written under the
     /// lock.
     put_back_until: AtomicU64,
-    /// A quarter of the ring is unread and the reader has been told.
-    pub(crate) woken: AtomicBool,
-    pub(crate) reader: Reader,
-    pub(crate) copier: Copier,
 }
 
 impl Meta {
     pub(crate) const fn new() -> Self {
         Self {
-            ring: Ring::none(),
+            stream: Stream::new(),
+            claim: AtomicU64::new(0),
             extension: spin::Once::new(),
             lock: spin::Mutex::new(()),
             lost: AtomicU64::new(0),
             overwritten: AtomicU64::new(0),
             kept: AtomicU64::new(0),
             put_back_until: AtomicU64::new(0),
-            woken: AtomicBool::new(false),
-            reader: Reader::new(),
-            copier: Copier::new(),
         }
     }
 
@@ -86,7 +84,7 @@ impl Meta {
         extension: &'static dyn Extension,
     ) -> Result<(), crate::errors::BadMemory> {
         self.extension.call_once(|| extension);
-        self.ring.install(memory)
+        self.stream.ring.install(memory)
     }
 
     /// The extension; before `install` one that does nothing.
@@ -94,21 +92,14 @@ impl Meta {
         self.extension.get().copied().unwrap_or(&NoExtension)
     }
 
-    /// The ring with its reader, once there is memory.
-    pub fn stream(&self) -> Option<Stream<'_>> {
-        Some(Stream { ring: self.ring.get()?, reader: &self.reader })
-    }
-
     /// Where the oldest record that was not freed begins. `None` without memory, or if records are freed at every
     /// attempt.
     pub(crate) fn oldest(&self) -> Option<Border> {
-        let ring = self.ring.get()?;
         // The producer may replace records too, so the lock keeps it out.
-        let ((_, index, position), is_exact) = interrupts::without(|| {
+        interrupts::without(|| {
             let _only_producer = self.lock.lock();
-            self.reader.between_frees(ring)
-        });
-        is_exact.then_some(Border { position, index })
+            self.stream.oldest()
+        })
     }
 
     /// The number of records that were lost because the ring was full.
@@ -124,31 +115,24 @@ impl Meta {
     /// Writes one record. `false` if there is no space, or if somebody else owns the stream of a full ring: the caller
     /// keeps what it has, and tries again later.
     pub fn put(&self, kind: Kind, values: [u64; 3], text: &str) -> bool {
-        self.put_within(timestamp::read(), kind, values, text, |lock| Some(lock.lock())).is_ok()
+        self.put_within(timestamp::read(), kind, values, text, None).is_ok()
     }
 
     /// Writes one record with this TSC, or counts it as lost. Does not wait for longer than `patience`, so that a CPU
     /// that is locked up while it holds the lock does not stop the sampler too.
     pub fn put_patiently(&self, tsc: u64, kind: Kind, values: [u64; 3], text: &str, patience: Patience) {
-        self.put_waiting(tsc, kind, values, text, |lock| patience.clone().lock(lock));
+        self.put_waiting(tsc, kind, values, text, Some(patience));
     }
 
     /// Writes one record, or counts it as lost. Waits while somebody else owns the stream for a moment.
-    fn put_waiting<'a>(
-        &'a self,
-        tsc: u64,
-        kind: Kind,
-        values: [u64; 3],
-        text: &str,
-        take: impl Fn(&'a spin::Mutex<()>) -> Option<spin::MutexGuard<'a, ()>>,
-    ) {
+    fn put_waiting(&self, tsc: u64, kind: Kind, values: [u64; 3], text: &str, for_lock: Option<Patience>) {
         // Before `init` there is no stream that could lose something: a claim repeats settings, points and names.
-        if self.ring.get().is_none() {
+        if self.stream.ring.get().is_none() {
             return;
         }
         let mut patience = None;
         loop {
-            match self.put_within(tsc, kind, values, text, &take) {
+            match self.put_within(tsc, kind, values, text, for_lock.clone()) {
                 Ok(()) => return,
                 Err(NoRoom::Busy) if patience.get_or_insert_with(|| Patience::us(BUSY_WAIT_US, 0)).go_on() => {}
                 Err(_) => break,
@@ -157,19 +141,23 @@ impl Meta {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn put_within<'a>(
-        &'a self,
+    /// Writes one record. `for_lock`: how long to wait for the lock; `None`: for as long as it takes.
+    fn put_within(
+        &self,
         tsc: u64,
         kind: Kind,
         values: [u64; 3],
         text: &str,
-        take: impl Fn(&'a spin::Mutex<()>) -> Option<spin::MutexGuard<'a, ()>>,
+        for_lock: Option<Patience>,
     ) -> Result<(), NoRoom> {
         let text = truncated(text, MAX_TEXT);
         let words = (MetaHeader::WORDS + text.len().div_ceil(8)) as u64;
         interrupts::without(|| {
-            let _only_producer = take(&self.lock).ok_or(NoRoom::Full)?;
-            let ring = self.ring.get().ok_or(NoRoom::Full)?;
+            let _only_producer = match for_lock {
+                Some(mut patience) => patience.lock(&self.lock).ok_or(NoRoom::Full)?,
+                None => self.lock.lock(),
+            };
+            let ring = self.stream.ring.get().ok_or(NoRoom::Full)?;
             let reserve = if kind == Kind::TaskName { ring.capacity() / 8 } else { 0 };
             let mut sink = self.room(ring, words, reserve)?;
             let (position, [first, second, third], text_bytes) = (ring.head(), values, text.len() as u64);
@@ -187,7 +175,7 @@ impl Meta {
     /// new names fit until the reader has written its first batch to the disk and acknowledged it. Later reads find
     /// nothing to replace. The lock is held for about 32 records at a time.
     pub(crate) fn make_room_before_first_read(&self) {
-        let Some(ring) = self.ring.get().filter(|_| self.reader.position() == 0) else { return };
+        let Some(ring) = self.stream.ring.get().filter(|_| self.stream.reader.position() == 0) else { return };
         let mut patience = Patience::us(BUSY_WAIT_US, 0);
         while free_words(ring) < ring.capacity() / 2 {
             let made = interrupts::without(|| {
@@ -213,21 +201,21 @@ impl Meta {
         }
         // A reader that has read something under the present claim must get everything that follows, so nothing may be
         // replaced then, even if all that was read has been freed. (A claim begins with the position 0.)
-        let owner = self.reader.owner();
-        let is_read = || owner.claim() != 0 && self.reader.position() > 0;
+        let owner = &self.stream.reader.owner;
+        let is_read = || self.claim.load(Ordering::Acquire) != 0 && self.stream.reader.position() > 0;
         if is_read() {
             return Err(NoRoom::Full);
         }
-        owner.take_any(Activity::Replace).map_err(|_| NoRoom::Busy)?;
+        owner.take(Activity::Replace).map_err(|_| NoRoom::Busy)?;
         // Checked again: now that the stream is owned here, no reader can read.
         let sink = if is_read() {
             Err(NoRoom::Full)
         } else {
-            let unread = self.reader.position();
+            let unread = self.stream.reader.position();
             while free_words(ring) < words {
                 // Records that an export has written out already do not count as overwritten.
                 let missed = ring.tail() >= unread;
-                let is_unread = ring.tail() >= self.reader.furthest().max(self.copier.position());
+                let is_unread = ring.tail() >= self.stream.reader.furthest().max(self.stream.copier.position());
                 let goes_back = is_unread && self.put_oldest_back(ring);
                 let (_, replaced) = ring.reserve_overwriting(free_words(ring) + 1);
                 if goes_back {
@@ -259,24 +247,18 @@ impl Meta {
     #[cold]
     #[inline(never)]
     fn put_oldest_back(&self, ring: &Ring) -> bool {
-        let word = |at: usize| ring.word(ring.tail().wrapping_add(at as u64));
-        if !Header::decode(word(0)).is_ok_and(|header| header.kind == Kind::PointAccount) {
-            return false;
+        let first = Header::decode(ring.word(ring.tail()));
+        let is_account = first.is_ok_and(|header| header.kind == Kind::PointAccount);
+        if is_account {
+            self.extension().put_back(ring, ring.tail());
+            self.kept.fetch_add(1, Ordering::Relaxed);
         }
-        let mut text = heapless::Vec::<u8, MAX_TEXT>::new();
-        let header = MetaHeader::read(word);
-        let length = (header.text_bytes as usize).min(MAX_TEXT);
-        let words = (MetaHeader::WORDS..MetaHeader::WORDS.wrapping_add(length.div_ceil(8))).map(word);
-        text.extend(words.flat_map(u64::to_le_bytes).take(length));
-        let text = core::str::from_utf8(&text).unwrap_or_default();
-        self.extension().put_back(header.values(), text);
-        self.kept.fetch_add(1, Ordering::Relaxed);
-        true
+        is_account
     }
 
     /// Writes one record, or counts it as lost.
     pub fn put_or_lose(&self, kind: Kind, values: [u64; 3], text: &str) {
-        self.put_waiting(timestamp::read(), kind, values, text, |lock| Some(lock.lock()));
+        self.put_waiting(timestamp::read(), kind, values, text, None);
     }
 }
 
@@ -328,9 +310,9 @@ mod tests {
     /// Calls `work` on another thread while a change of the claim owns the stream, and ends the change once that thread
     /// runs.
     fn beside_a_change(meta: &Meta, work: impl FnOnce() + Send) {
-        let (owner, begun) = (meta.reader.owner(), AtomicBool::new(false));
+        let (owner, begun) = (&meta.stream.reader.owner, AtomicBool::new(false));
         std::thread::scope(|scope| {
-            owner.take_any(Activity::Transition).unwrap();
+            owner.take(Activity::Transition).unwrap();
             scope.spawn(|| {
                 begun.store(true, Ordering::Relaxed);
                 work();
@@ -366,7 +348,7 @@ mod tests {
         (0..63).for_each(|_| put(8));
         let replaced = [1, 7, 12, 0, 8].map(|words| {
             put(words);
-            (meta.overwritten(), 1024 - free_words(&meta.ring))
+            (meta.overwritten(), 1024 - free_words(&meta.stream.ring))
         });
         assert_eq!(replaced, [(0, 1017), (1, 1016), (2, 1020), (3, 1012), (4, 1012)]);
         assert_eq!(meta.lost(), 0);
@@ -376,9 +358,9 @@ mod tests {
     fn the_first_read_replaces_no_more_than_half_of_the_ring() {
         let meta = empty();
         (0..64).for_each(|_| meta.put_or_lose(Kind::Mark, [0; 3], &"x".repeat(64)));
-        assert_eq!((free_words(&meta.ring), meta.overwritten()), (0, 0));
+        assert_eq!((free_words(&meta.stream.ring), meta.overwritten()), (0, 0));
         (0..2).for_each(|_| meta.make_room_before_first_read());
-        assert_eq!((free_words(&meta.ring), meta.overwritten()), (512, 32));
+        assert_eq!((free_words(&meta.stream.ring), meta.overwritten()), (512, 32));
     }
 
     #[test]
@@ -391,7 +373,7 @@ mod tests {
     fn the_first_read_has_half_of_the_ring_free_even_if_the_stream_is_busy_at_first() {
         let meta = full();
         beside_a_change(&meta, || meta.make_room_before_first_read());
-        let used = meta.ring.head() - meta.ring.tail();
+        let used = meta.stream.ring.head() - meta.stream.ring.tail();
         assert!(used <= 512, "{used} words");
     }
 }

@@ -4,7 +4,7 @@
 //! counters that are shown, of which each has one unit. Runs in: `register` decides; the handler adds; ordinary code
 //! reads. A clock that is too coarse gives no number: a handler takes less than a step of it, or a few.
 
-use super::account::HandlerCounters;
+use crate::account::HandlerCounters;
 use crate::arch::cycles;
 use crate::config::Config;
 use crate::format::counter::Counter;

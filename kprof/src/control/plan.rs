@@ -3,15 +3,15 @@
 //! In: the commands of one write in order, and the state before them. Out: a [`Plan`], or the reason why a command is
 //! refused. Runs in: ordinary code. Changes nothing of the profiler: the write is carried out later, as a whole.
 
-use super::super::OpenControl;
+use super::OpenControl;
+use crate::control::layers::Layers;
 use crate::errors::{CommandError, StreamName};
-use crate::format::command::{Command, Mode};
+use crate::format::command::Command;
 use crate::format::settings::Setting;
+use crate::format::settings::{Choices, Keys};
 use crate::kernel::ControlDone;
-use crate::parts::{self, name};
-use crate::state::choices::{Choices, Keys};
-use crate::state::layers::Layers;
-use crate::state::settings::State;
+use crate::live::State;
+use crate::stream::meta::ClaimId;
 use core::sync::atomic::Ordering;
 
 pub(super) const NO_ACK_IN_OVERWRITE: &str = "nothing is acknowledged in mode overwrite";
@@ -25,7 +25,6 @@ pub(super) struct Plan {
     pub(super) keys: Keys,
     /// The settings with what the lines set, each in its layer.
     pub(super) layers: Layers,
-    pub(super) state_before: State,
     pub(super) state: State,
     /// A command is about the state or the mode.
     pub(super) names_state: bool,
@@ -51,7 +50,6 @@ impl Plan {
             choices: before,
             keys: Keys::empty(),
             layers: shared.layers(),
-            state_before: state,
             state,
             names_state: false,
             has_claim: shared.claim() == file.id,
@@ -73,9 +71,6 @@ impl Plan {
             Command::Start if self.state == State::Frozen => return Err(CommandError::State("frozen: `thaw` goes on")),
             Command::Start => self.state = State::Running,
             Command::Stop => self.state = State::Stopped,
-            Command::Set(Setting::Mode(Mode::Overwrite)) | Command::Freeze | Command::Thaw if !parts::RECORDER => {
-                return Err(CommandError::NotCompiledIn(name::RECORDER));
-            }
             Command::Set(Setting::Hz(_)) if shared.config().is_some_and(|config| config.event.is_some()) => {
                 return Err(CommandError::State("ticks are caused by an event, not by time: there is no rate"));
             }
@@ -95,32 +90,22 @@ impl Plan {
                 return Err(CommandError::Value("cpus that exist"));
             }
             Command::Protocol(claim) => {
-                let claimed = shared.claim();
-                if claim && claimed != 0 && claimed != file.id {
-                    return Err(CommandError::Claimed);
-                }
-                if claim && self.has_copies {
-                    return Err(CommandError::State("`copy 0` comes before `protocol 1`"));
-                }
-                let is_same = shared.copy_process.load(Ordering::Acquire) == file.process;
-                if claim && is_same && ![0, file.id].contains(&shared.copy_claim()) {
-                    return Err(CommandError::State("this process reads copies through another file"));
+                if claim {
+                    let copies = (shared.copy_claim(), shared.copy_process.load(Ordering::Acquire));
+                    let reasons =
+                        ["`copy 0` comes before `protocol 1`", "this process reads copies through another file"];
+                    may_read(file, shared.claim(), self.has_copies, copies, reasons)?;
                 }
                 // `protocol 0` through a file without the claim changes nothing.
                 self.claims |= claim || self.has_claim;
                 self.has_claim = claim;
             }
             Command::Copy(copies) => {
-                let claimed = shared.copy_claim();
-                if copies && claimed != 0 && claimed != file.id {
-                    return Err(CommandError::Claimed);
-                }
-                if copies && self.has_claim {
-                    return Err(CommandError::State("`protocol 0` comes before `copy 1`"));
-                }
-                let is_same = shared.claim_process.load(Ordering::Relaxed) == file.process;
-                if copies && is_same && ![0, file.id].contains(&shared.claim()) {
-                    return Err(CommandError::State("this process has the claim through another file"));
+                if copies {
+                    let claim = (shared.claim(), shared.claim_process.load(Ordering::Relaxed));
+                    let reasons =
+                        ["`protocol 0` comes before `copy 1`", "this process has the claim through another file"];
+                    may_read(file, shared.copy_claim(), self.has_claim, claim, reasons)?;
                 }
                 // `copy 0` through a file that reads no copies changes nothing.
                 self.copies |= copies || self.has_copies;
@@ -156,6 +141,25 @@ impl Plan {
         self.keys |= key;
         self.layers.set(self.has_lease, key, &self.choices, self.state);
         Ok(())
+    }
+}
+
+/// Whether a file may claim the streams, or begin to read copies: `holder` is the file that does this now. A process
+/// does one of the two, so `other` is the file that does the other one, with its process. `has_other`: after the lines
+/// before this one, it is this file.
+fn may_read(
+    file: &OpenControl,
+    holder: ClaimId,
+    has_other: bool,
+    other: (ClaimId, u64),
+    reasons: [&'static str; 2],
+) -> Result<(), CommandError> {
+    let is_another = |holder: ClaimId| ![0, file.id].contains(&holder);
+    match other {
+        _ if is_another(holder) => Err(CommandError::Claimed),
+        _ if has_other => Err(CommandError::State(reasons[0])),
+        (other, process) if is_another(other) && process == file.process => Err(CommandError::State(reasons[1])),
+        _ => Ok(()),
     }
 }
 

@@ -1,16 +1,24 @@
-//! One stream: a ring, its reader's positions, and the right to move them.
+//! One stream: a ring, how far its readers have come, and the right to move their positions.
 //!
-//! In: a ring and a claim. Out: [`Owned`], the right without which nobody may read the stream's records or move its
-//! positions. (The reader of copies needs no right: it moves nothing.) Runs in: ordinary code. At any time the tail is
-//! moved by one side only: by the producer while the flight recorder runs, else by the owner. This changes only while a
-//! transition owns every stream, so it stays the same during the work of any other owner.
+//! Our goal is that several readers and the producer can work on one ring, and that each record is delivered once. The
+//! easiest way is one lock for each stream ([`owner`]): whoever holds it has an [`Owned`], and only an `Owned` moves a
+//! position. The reader of copies moves nothing and has a lock of its own ([`copier`]).
+//!
+//! In: a ring, and who has taken its lock. Out: positions, counts, free space. Runs in: ordinary code. At any time the
+//! tail is moved by one side only: by the producer while the flight recorder runs, else by the owner. This changes only
+//! while a transition owns every stream, so it stays the same during the work of any other owner.
 
-use super::copier::Border;
-use super::owner::{Activity, ClaimId, Conflict, OwnerWord};
-use crate::patience::Patience;
+pub(crate) mod copier;
+pub(crate) mod meta;
+pub(crate) mod meta_record;
+pub(crate) mod owner;
+
+use crate::account::Counter;
 use crate::ring::{Copy, Ring, TailMover};
-use crate::state::account::Counter;
 use crate::sync::{AtomicU64, Ordering, fence};
+use copier::{Border, Copier};
+use core::sync::atomic::AtomicBool;
+use owner::Owner;
 
 /// How long to wait for an owner's work to end, in microseconds. Reads and acknowledgements take a few milliseconds at
 /// most.
@@ -25,7 +33,7 @@ const UNKNOWN: u64 = u64::MAX;
 /// How far the reader of one stream has come. Only the stream's owner writes here.
 #[repr(align(128))]
 pub(crate) struct Reader {
-    owner: OwnerWord,
+    pub(crate) owner: Owner,
     /// Where the next read begins. If this is below the tail, it begins at the tail.
     position: AtomicU64,
     /// The greatest position since boot: whatever begins below it was given to some reader.
@@ -45,7 +53,7 @@ pub(crate) struct Reader {
 impl Reader {
     pub(crate) const fn new() -> Self {
         Self {
-            owner: OwnerWord::new(),
+            owner: Owner::new(),
             position: AtomicU64::new(0),
             furthest: AtomicU64::new(0),
             index: AtomicU64::new(0),
@@ -54,10 +62,6 @@ impl Reader {
             delivered: Counter::new(),
             moving: AtomicU64::new(0),
         }
-    }
-
-    pub(crate) fn owner(&self) -> &OwnerWord {
-        &self.owner
     }
 
     /// Where the next read begins.
@@ -96,37 +100,52 @@ impl Reader {
     }
 }
 
-/// A ring and its reader.
-#[derive(Clone, Copy)]
-pub struct Stream<'a> {
-    pub ring: &'a Ring,
-    pub(crate) reader: &'a Reader,
+/// A ring with its readers.
+pub struct Stream {
+    /// The ring; without memory at first.
+    pub ring: Ring,
+    pub(crate) reader: Reader,
+    pub(crate) copier: Copier,
+    /// So much of the ring is unread that the reader should read, and it has been told. Written by the sampler.
+    pub(crate) woken: AtomicBool,
 }
 
-impl<'a> Stream<'a> {
-    /// Takes the stream for a caller whose claim is `claim` (0: it has none). `recorder` returns whether the producer
-    /// moves the tail.
-    pub(crate) fn take(
-        self,
-        claim: ClaimId,
-        activity: Activity,
-        mut patience: Patience,
-        recorder: impl FnOnce() -> bool,
-    ) -> Result<Owned<'a>, Conflict> {
-        take_within(&mut patience, || self.reader.owner.take(claim, activity))?;
-        // `recorder` is called after the stream was taken, because its answer cannot change from then on.
-        Ok(Owned { stream: self, recorder: recorder(), leaves: true })
+impl Default for Stream {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Stream {
+    /// A stream without memory.
+    pub const fn new() -> Self {
+        Self { ring: Ring::none(), reader: Reader::new(), copier: Copier::new(), woken: AtomicBool::new(false) }
     }
 
-    /// The stream, for a caller that has taken its owner word already and will leave it later.
-    pub(crate) fn taken(self, recorder: bool) -> Owned<'a> {
-        Owned { stream: self, recorder, leaves: false }
+    /// The right to move the stream's positions, for a caller that has taken its lock, and that leaves it itself unless
+    /// `leaves`. `recorder`: the producer moves the tail.
+    pub(crate) fn taken(&self, recorder: bool, leaves: bool) -> Owned<'_> {
+        Owned { stream: self, recorder, leaves }
+    }
+
+    /// Where the oldest record begins that was not freed. `None` without memory, and if records are freed at every
+    /// attempt.
+    pub(crate) fn oldest(&self) -> Option<Border> {
+        let ((_, index, position), is_exact) = self.reader.between_frees(self.ring.get()?);
+        is_exact.then_some(Border { position, index })
+    }
+
+    /// Where the next record will begin. `None` without memory, and if records are freed meanwhile.
+    pub(crate) fn newest(&self) -> Option<Border> {
+        let Border { position: from, index } = self.oldest()?;
+        let position = self.ring.head();
+        Some(Border { position, index: index + self.ring.count(from, position)? })
     }
 }
 
 /// The right to read a stream and to move its positions.
 pub(crate) struct Owned<'a> {
-    stream: Stream<'a>,
+    pub(crate) stream: &'a Stream,
     recorder: bool,
     leaves: bool,
 }
@@ -155,7 +174,7 @@ impl Owned<'_> {
         if self.recorder {
             return None;
         }
-        let (reader, ring) = (self.stream.reader, self.stream.ring);
+        let Stream { reader, ring, .. } = self.stream;
         if reader.position() <= ring.tail() {
             return Some(ring.removed());
         }
@@ -192,7 +211,7 @@ impl Owned<'_> {
         if self.recorder {
             return;
         }
-        let (reader, ring) = (self.stream.reader, self.stream.ring);
+        let Stream { reader, ring, .. } = self.stream;
         let moving = reader.moving.load(Ordering::Relaxed);
         reader.moving.store(moving + 1, Ordering::Relaxed);
         fence(Ordering::Release);
@@ -204,7 +223,7 @@ impl Owned<'_> {
 
     /// Begins to check the `ack` lines of a write.
     pub(crate) fn begin_acknowledging(&self) {
-        let (reader, ring) = (self.stream.reader, self.stream.ring);
+        let Stream { reader, ring, .. } = self.stream;
         reader.checked_position.store(ring.tail(), Ordering::Relaxed);
         reader.checked_index.store(ring.removed(), Ordering::Relaxed);
     }
@@ -213,7 +232,7 @@ impl Owned<'_> {
     /// is freed already is accepted. Each line is checked from where the line before ended, so a write with many lines
     /// goes through each record once.
     pub(crate) fn check_acknowledgement(&self, position: u64) -> bool {
-        let (reader, ring) = (self.stream.reader, self.stream.ring);
+        let Stream { reader, ring, .. } = self.stream;
         if position <= ring.tail() {
             return true;
         }
@@ -235,24 +254,13 @@ impl Owned<'_> {
 
     /// Carries out the acknowledgements that were checked; returns the number of records.
     pub(crate) fn acknowledge(&self) -> u64 {
-        let (reader, ring) = (self.stream.reader, self.stream.ring);
+        let Stream { reader, ring, .. } = self.stream;
         let position = reader.checked_position.load(Ordering::Relaxed);
         let records = reader.checked_index.load(Ordering::Relaxed).saturating_sub(ring.removed());
         if records > 0 {
             self.free(position, records);
         }
         records
-    }
-}
-
-/// Takes an owner word by `attempt`, waiting while another owner does short work. It does not wait for an export, which
-/// may take minutes.
-pub(crate) fn take_within(patience: &mut Patience, attempt: impl Fn() -> Result<(), Conflict>) -> Result<(), Conflict> {
-    loop {
-        match attempt() {
-            Err(Conflict::Busy(at_work)) if at_work != Activity::Export && patience.go_on() => {}
-            result => return result,
-        }
     }
 }
 
@@ -263,15 +271,15 @@ mod tests {
 
     #[test]
     fn what_is_read_while_records_are_freed_is_not_of_one_moment() {
-        let (ring, reader) = (ring_of(1024), Reader::new());
-        let owned = Stream { ring: &ring, reader: &reader }.taken(false);
+        let stream = Stream { ring: ring_of(1024), ..Stream::new() };
+        let (owned, Stream { ring, reader, .. }) = (stream.taken(false, false), &stream);
         for frees in 1..3 {
             owned.free(0, 0);
             assert_eq!(reader.moving.load(Ordering::Relaxed), 2 * frees, "each free changes the number");
-            assert!(reader.between_frees(&ring).1);
+            assert!(reader.between_frees(ring).1);
         }
         // As between the two changes of `free`.
         reader.moving.store(5, Ordering::Relaxed);
-        assert!(!reader.between_frees(&ring).1);
+        assert!(!reader.between_frees(ring).1);
     }
 }

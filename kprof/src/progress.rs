@@ -3,7 +3,7 @@
 //! In: the handler's steps (`handler/progress.rs`). Out: both values, read at one moment. Runs in: written in NMIs on
 //! the CPU itself (with the trigger `published`: on the sampler CPU); read anywhere.
 
-use super::account::Counter;
+use crate::account::Counter;
 
 /// The bits of the state.
 pub(crate) const STATE: u64 = 3;

@@ -9,9 +9,9 @@
 //! The lists of CPUs are kept in the slots, with two layers; here is only whether the lease has set them. What an
 //! extension keeps has its own two layers there.
 
-use super::choices::{Choices, Keys};
-use super::owner::ClaimId;
-use super::settings::State;
+use crate::format::settings::{Choices, Keys};
+use crate::live::State;
+use crate::stream::meta::ClaimId;
 
 /// The settings of both layers.
 #[derive(Clone, Copy, Debug)]
@@ -101,9 +101,8 @@ impl Layers {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::state::choices;
 
-    const NONE: Choices = choices::of(&Config::new());
+    const NONE: Choices = Config::new().choices();
 
     fn with_lease() -> Layers {
         let mut layers = Layers::new(NONE, State::Stopped);
@@ -146,7 +145,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(feature = "recorder")]
     fn what_was_frozen_is_stopped_when_it_is_no_recorder_any_more() {
         let mut layers = with_lease();
         let recorder = Choices { mode: crate::config::Mode::Overwrite, ..NONE };

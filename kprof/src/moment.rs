@@ -4,12 +4,12 @@
 //! read before and after the values, and must be the same: the progress word of the CPU's handler, which changes with
 //! each tick taken, and the sequence number that changes while the owner of the stream frees records.
 
-use super::account::HANDLER_COUNTERS;
-use super::copier::Border;
-use super::slot::CpuSlot;
-use super::stream::MAX_TRIES;
+use crate::account::HANDLER_COUNTERS;
 use crate::format::counter::Counter;
 use crate::ring::Ring;
+use crate::slot::CpuSlot;
+use crate::stream::MAX_TRIES;
+use crate::stream::copier::Border;
 use core::sync::atomic::{Ordering, fence};
 
 /// The counters and positions. `seen` is the number of the newest tick that the handler has taken.
@@ -42,7 +42,7 @@ impl Moment {
             let before = slot.handler.progress.moment();
             let counters = slot.handler.counters.read();
             let seen = slot.handler.progress.seen();
-            let ((delivered, removed, tail), is_at_rest) = slot.reader.between_frees(ring);
+            let ((delivered, removed, tail), is_at_rest) = slot.stream.reader.between_frees(ring);
             // The head must be of the same moment as the counters: a reader assumes that the records before it are
             // those counted.
             let head = ring.head();
@@ -78,8 +78,8 @@ impl Moment {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::{ENTERED, TICK};
     use crate::ring::tests::ring_of;
-    use crate::state::progress::{ENTERED, TICK};
 
     #[test]
     fn no_moment_is_exact_while_a_handler_runs() {

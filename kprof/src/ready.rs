@@ -4,7 +4,7 @@
 //! the boot CPU; read in any, NMI included. Before `init` the number of CPUs is 0, so no other check is needed.
 
 use crate::config::{Config, Trigger};
-use crate::state::slot::CpuSlot;
+use crate::slot::CpuSlot;
 use crate::unwind::{Text, TextCell};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};

@@ -1,16 +1,14 @@
-//! The state of one CPU: its tick, its account, its ring, its reader's position.
+//! The part of one CPU: its tick, its account, its ring with its readers.
 //!
 //! In and out: the stages, each writing only its own part. Runs in: see the parts. The parts are 128 bytes apart, so
 //! that sampler, handler and reader, on different CPUs, do not share cache lines.
 
-use super::account::{Counter, HandlerCounters};
-use super::copier::Copier;
-use super::progress::Progress;
-use super::self_cost::SelfCost;
-use super::stream::{Reader, Stream};
+use crate::account::{Counter, HandlerCounters};
 use crate::errors::BadMemory;
+use crate::progress::Progress;
 use crate::publisher::Publisher;
-use crate::ring::Ring;
+use crate::self_cost::SelfCost;
+use crate::stream::Stream;
 use crate::sync::{AtomicU64, Ordering};
 use crate::unwind::FrameCache;
 use core::mem::MaybeUninit;
@@ -22,11 +20,9 @@ pub struct CpuSlot {
     pub sampler: SamplerPart,
     /// The handler's part.
     pub handler: HandlerPart,
-    pub(crate) reader: Reader,
-    /// Gets its memory once, by `register`.
-    pub ring: Ring,
+    /// The ring, which gets its memory once, by `register`, and its readers.
+    pub stream: Stream,
     pub(crate) published: Publisher,
-    pub(crate) copier: Copier,
     /// A profiler has taken this slot, so no other one can.
     is_taken: AtomicBool,
     /// The memory of this slot is being installed, or has been.
@@ -50,8 +46,6 @@ pub struct SamplerPart {
     pub(crate) enabled_base: AtomicBool,
     /// The CPU went away (`offline`), and has not registered again.
     pub(crate) offline: AtomicBool,
-    /// Half of the ring is unread and the reader has been told.
-    pub(crate) woken: AtomicBool,
     /// If this CPU makes its own ticks: the TSC time of its next tick (1 if they are caused by an event).
     /// `own_intervals` is the state of its random intervals.
     pub(crate) own_next: AtomicU64,
@@ -88,7 +82,6 @@ impl CpuSlot {
                 enabled: AtomicBool::new(true),
                 enabled_base: AtomicBool::new(true),
                 offline: AtomicBool::new(false),
-                woken: AtomicBool::new(false),
                 own_next: AtomicU64::new(0),
                 own_intervals: AtomicU64::new(0),
             },
@@ -99,10 +92,8 @@ impl CpuSlot {
                 scratch: [const { AtomicU64::new(0) }; SCRATCH_WORDS],
                 self_cost: SelfCost::new(),
             },
-            reader: Reader::new(),
-            ring: Ring::none(),
+            stream: Stream::new(),
             published: Publisher::new(),
-            copier: Copier::new(),
             is_taken: AtomicBool::new(false),
             is_registered: AtomicBool::new(false),
         }
@@ -132,26 +123,16 @@ impl CpuSlot {
 
     /// Gives the CPU its ring. Without one it gets no ticks. Only for the caller that has begun to register it.
     pub(crate) fn install(&self, memory: &'static mut [MaybeUninit<u64>]) -> Result<(), BadMemory> {
-        let installed = self.ring.install(memory);
+        let installed = self.stream.ring.install(memory);
         if installed.is_err() {
             self.is_registered.store(false, Ordering::Release);
         }
         installed
     }
 
-    /// The ring with its reader, once there is memory.
-    pub(crate) fn stream(&self) -> Option<Stream<'_>> {
-        Some(Stream { ring: self.ring.get()?, reader: &self.reader })
-    }
-
-    /// Whether the CPU is to be signalled in this round.
-    pub(crate) fn is_due(&self) -> bool {
-        self.sampler.due.load(Ordering::Relaxed)
-    }
-
     /// Whether the CPU gets ticks.
     pub fn takes_ticks(&self) -> bool {
-        self.ring.get().is_some()
+        self.stream.ring.get().is_some()
             && self.sampler.enabled.load(Ordering::Relaxed)
             && !self.sampler.offline.load(Ordering::Relaxed)
     }
