@@ -1,4 +1,5 @@
-// The page is accessible: axe, which checks pages by the rules of WCAG, finds nothing wrong in any view, in both themes.
+// The page is accessible: axe, which checks pages by the rules of WCAG, finds nothing wrong in any view, in both
+// themes.
 //
 // In: the folder with the pages (`xtask/src/test/page.rs` makes them), a browser's path, axe's file. Out: a line per
 // check: `ok NAME`, `FAILED NAME: WHY`.

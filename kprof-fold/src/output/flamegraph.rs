@@ -1,9 +1,9 @@
 //! The flame graph, an SVG drawn by the inferno library. Stage: output.
 //!
 //! In: sorted stacks, losses, words for title and subtitle. Out: an SVG; losses are drawn in it at their true width.
-//! This module only adds what is specific to a kernel profile: losses and clock in the subtitle, samples as the unit,
-//! a color for each kind of frame, which is that of the page, and a legend of them. An inlined frame has the mark `_[i]`, as in perf's flame graphs: the library leaves
-//! it out of the labels, which have little room.
+//! This module only adds what is specific to a kernel profile: losses and clock in the subtitle, samples as the unit, a
+//! color for each kind of frame, which is that of the page, and a legend of them. An inlined frame has the mark `_[i]`,
+//! as in perf's flame graphs: the library leaves it out of the labels, which have little room.
 
 use crate::error::Error;
 use crate::fold::Folded;

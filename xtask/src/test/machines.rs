@@ -1,11 +1,11 @@
 //! The group `machines`: this repository on the machines that people have, and not only on this one.
 //!
-//! In: Debian's archive, of which this system's package lists name a mirror. Out: the counts of both README commands with
-//! the newest stable Rust, in Debian 13 as a user who is not root, and in sid as root (`debian`); and those of the
+//! In: Debian's archive, of which this system's package lists name a mirror. Out: the counts of both README commands
+//! with the newest stable Rust, in Debian 13 as a user who is not root, and in sid as root (`debian`); and those of the
 //! groups that boot machines, with the QEMU of Debian 13 and of sid, which run here beside this system's own. A run of
-//! the long groups takes one member, by the commit, but not sid itself: it changes every day, and on some days cannot be
-//! installed. `--only machines` takes all, and `--filter` one by its name. What this system cannot do is skipped with
-//! the reason. A group beside it makes a table of `kprof-qemu`: see [`table`].
+//! the long groups takes one member, by the commit, but not sid itself: it changes every day, and on some days cannot
+//! be installed. `--only machines` takes all, and `--filter` one by its name. What this system cannot do is skipped
+//! with the reason. A group beside it makes a table of `kprof-qemu`: see [`table`].
 
 mod debian;
 pub mod table;

@@ -50,8 +50,8 @@ unsafe extern "C" {
     static started: u32;
 }
 
-/// Starts all CPUs with the APIC ids 1, 2 and so on, which QEMU gives to CPUs of one socket. Returns the number of CPUs,
-/// including this one.
+/// Starts all CPUs with the APIC ids 1, 2 and so on, which QEMU gives to CPUs of one socket. Returns the number of
+/// CPUs, including this one.
 pub fn start_others() -> usize {
     let (start, end) = (&raw const trampoline, &raw const trampoline_end);
     // SAFETY: low memory is identity-mapped, and the page at 0x8000 is RAM that is not used otherwise.
