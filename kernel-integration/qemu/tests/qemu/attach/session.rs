@@ -46,6 +46,7 @@ fn packet(from: &mut TcpStream) -> String {
         }
     }
     let body: Vec<u8> = std::iter::repeat_with(&mut next).take_while(|byte| *byte != b'#').collect();
-    (next(), next());
+    next();
+    next();
     String::from_utf8(body).unwrap()
 }
