@@ -60,7 +60,8 @@ impl Planned {
     }
 }
 
-const NO_ROOM: CommandError = CommandError::State("no room for another probe: `unprobe` makes some");
+const NO_ROOM: CommandError =
+    CommandError::State("no room for another probe: an `unprobe` in a write before makes some");
 const IN_USE: CommandError = CommandError::State(
     "removed probes keep their room until their counts are read and their hits have ended: try again",
 );
