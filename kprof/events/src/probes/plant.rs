@@ -67,8 +67,8 @@ const IN_USE: CommandError = CommandError::State(
 );
 
 impl State {
-    /// Checks that a probe can be put on this function, after those that are `planned`. Nothing changes but that removed
-    /// probes may lose their room. `by_lease`: it is to end with the lease.
+    /// Checks that a probe can be put on this function, after those that are `planned`. Nothing changes but that
+    /// removed probes may lose their room. `by_lease`: it is to end with the lease.
     pub(crate) fn check_probe(
         &self,
         wanted: ProbePlaces<'_>,
