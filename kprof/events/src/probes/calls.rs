@@ -21,7 +21,7 @@ const HELD: u64 = 1;
 pub(super) struct CallSet {
     /// The address of each call's return address; 0 while the entry is free; [`HELD`].
     stack: [AtomicU64; WAYS],
-    /// [`super::Probe::owner`] of its probe when it began.
+    /// [`super::probe::Probe::owner`] of its probe when it began.
     owner: [AtomicU64; WAYS],
     begun_tsc: [AtomicU64; WAYS],
     /// The arguments that its record gets, if its probe asks for some.
