@@ -58,7 +58,10 @@ mod tests;
 #[cfg(feature = "profiling")]
 mod waiting;
 
+#[cfg(not(feature = "profiling"))]
 mod off;
+#[cfg(not(all(feature = "profiling", feature = "locks")))]
+mod unwrapped;
 
 pub use event::Event;
 pub use events::Events;
@@ -68,16 +71,8 @@ pub use kernel::{EventKernel, TaskState};
 #[cfg(all(feature = "profiling", feature = "locks"))]
 pub use locks::RawLock;
 pub use lockup::Lockup;
-#[cfg(not(all(feature = "profiling", feature = "locks")))]
-pub use off::locks::RawLock;
 #[cfg(not(feature = "profiling"))]
-pub use off::{
-    heap::{Alloc, AllocSample},
-    points::{Point, PointCounts},
-    probes::ProbeMemory,
-    slot::EventSlot,
-    waiting::TaskTimes,
-};
+pub use off::{Alloc, AllocSample, EventSlot, Point, PointCounts, ProbeMemory, TaskTimes};
 #[cfg(feature = "profiling")]
 pub use points::{AllocSample, Point, PointCounts};
 #[cfg(feature = "profiling")]
@@ -87,3 +82,5 @@ pub use profiled::Profiled;
 pub use slot::EventSlot;
 #[cfg(feature = "profiling")]
 pub use task_times::TaskTimes;
+#[cfg(not(all(feature = "profiling", feature = "locks")))]
+pub use unwrapped::RawLock;

@@ -225,11 +225,11 @@ fn every_public_item_is_named() {
         "../src/config.rs",
         "../src/check/mod.rs",
         "src/api.rs",
+        "src/event.rs",
+        "src/events.rs",
         "src/kernel.rs",
-        "src/off/slot.rs",
         "src/lockup/mod.rs",
-        "src/off/points.rs",
-        "src/off/waiting.rs",
+        "src/off.rs",
         "src/profiled.rs",
     ] {
         let text = source(file);

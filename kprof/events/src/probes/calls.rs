@@ -21,7 +21,7 @@ const HELD: u64 = 1;
 pub(super) struct CallSet {
     /// The address of each call's return address; 0 while the entry is free; [`HELD`].
     stack: [AtomicU64; WAYS],
-    /// [`super::Probe::owner`] of its probe when it began.
+    /// [`super::probe::Probe::owner`] of its probe when it began.
     owner: [AtomicU64; WAYS],
     begun_tsc: [AtomicU64; WAYS],
     /// The arguments that its record gets, if its probe asks for some.
@@ -87,37 +87,31 @@ impl Entry<'_> {
 #[inline(always)]
 pub(super) fn begin(calls: &'static [CallSet], stack: u64, owner: u64, now_tsc: u64, arguments: &[u64]) -> Option<u64> {
     let Some(set) = set(calls, stack) else { return Some(owner) };
-    let fill = |entry: &Entry<'_>| {
-        entry.begun_tsc.store(now_tsc, Ordering::Relaxed);
-        entry.arguments.iter().zip(arguments).for_each(|(place, argument)| place.store(*argument, Ordering::Relaxed));
-        entry.owner.store(owner, Ordering::Relaxed);
-        entry.release(stack);
-    };
     // A call with this address that was not seen to end, such as one that has panicked, is over.
     let room = set.entries().find(|entry| entry.hold(stack)).or_else(|| set.entries().find(|entry| entry.hold(0)));
-    match room {
-        Some(entry) => {
-            fill(&entry);
-            None
+    let (entry, evicted) = match room {
+        Some(entry) => (entry, None),
+        None => {
+            let Some(entry) = evict(set).and_then(|index| set.entries().nth(index)) else { return Some(owner) };
+            let evicted = entry.owner.load(Ordering::Relaxed);
+            (entry, Some(evicted))
         }
-        None => evict(set, owner, fill),
-    }
+    };
+    entry.begun_tsc.store(now_tsc, Ordering::Relaxed);
+    entry.arguments.iter().zip(arguments).for_each(|(place, argument)| place.store(*argument, Ordering::Relaxed));
+    entry.owner.store(owner, Ordering::Relaxed);
+    entry.release(stack);
+    evicted
 }
 
-/// Gives the room of the oldest call to another one. Returns the owner of the call that has no room.
+/// Holds the entry of the oldest call. Returns its index; `None` if somebody else holds it, or has ended it.
 #[cold]
 #[inline(never)]
-fn evict(set: &CallSet, owner: u64, fill: impl Fn(&Entry<'_>)) -> Option<u64> {
-    let oldest = set.entries().min_by_key(|entry| entry.begun_tsc.load(Ordering::Relaxed));
-    // Somebody else may hold it, or have ended it.
-    let held = oldest.filter(|entry| match entry.stack.load(Ordering::Relaxed) {
-        HELD => false,
-        stack => entry.hold(stack),
-    });
-    let Some(entry) = held else { return Some(owner) };
-    let evicted = entry.owner.load(Ordering::Relaxed);
-    fill(&entry);
-    Some(evicted)
+fn evict(set: &CallSet) -> Option<usize> {
+    let begun = |(_, entry): &(usize, Entry<'_>)| entry.begun_tsc.load(Ordering::Relaxed);
+    let (index, oldest) = set.entries().enumerate().min_by_key(begun)?;
+    let stack = oldest.stack.load(Ordering::Relaxed);
+    (stack != HELD && oldest.hold(stack)).then_some(index)
 }
 
 /// Removes the call at this stack address, which ends or is over. Returns when it began, and copies its arguments, if

@@ -139,7 +139,16 @@ fn record<K: EventKernel, A: AsRef<[u64]> + ?Sized>(
     core::hint::black_box(&frames);
 }
 
-/// A hit of a probe.
+/// The end of a call of this owner will not be known.
+#[cold]
+#[inline(never)]
+fn has_no_room(memory: &Memory, owner: u64) {
+    if let Some(probe) = memory.probe_of(owner).filter(|probe| probe.is_of_generation(owner)) {
+        probe.point.lose(0);
+    }
+}
+
+/// A hit of a probe. Passed by value, so that it needs no memory where it is only counted.
 struct Hit<'a, K: EventKernel> {
     events: &'static Events<K>,
     memory: &'static Memory,
@@ -151,10 +160,18 @@ struct Hit<'a, K: EventKernel> {
     at: &'a Breakpoint,
 }
 
+impl<K: EventKernel> Clone for Hit<'_, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K: EventKernel> Copy for Hit<'_, K> {}
+
 impl<K: EventKernel> Hit<'_, K> {
     /// Counts the call that begins or ends.
     #[inline(always)]
-    fn count(&self, slot: &'static EventSlot, instruction: Instruction, registers: impl FnOnce() -> Registers) {
+    fn count(self, slot: &'static EventSlot, instruction: Instruction, registers: impl FnOnce() -> Registers) {
         let point = &self.probe.point;
         let Some(counted) = point.counted() else {
             // If the point is on when the call ends, the beginning of another call must not be taken for this one's.
@@ -184,19 +201,9 @@ impl<K: EventKernel> Hit<'_, K> {
 
     /// Notes that a call has begun.
     #[inline(always)]
-    fn begin(&self, arguments: &[u64]) {
+    fn begin(self, arguments: &[u64]) {
         if let Some(owner) = calls::begin(self.memory.calls, self.at.sp, self.owner, self.now, arguments) {
-            self.has_no_room(owner);
-        }
-    }
-
-    /// The end of a call of this owner will not be known.
-    #[cold]
-    #[inline(never)]
-    fn has_no_room(&self, owner: u64) {
-        let probe = self.memory.probe_of(owner).filter(|probe| probe.is_of_generation(owner));
-        if let Some(probe) = probe {
-            probe.point.lose(0);
+            has_no_room(self.memory, owner);
         }
     }
 
@@ -204,7 +211,7 @@ impl<K: EventKernel> Hit<'_, K> {
     /// counted.
     #[cold]
     #[inline(never)]
-    fn begin_asked(&self, point: &'static Point, registers: Registers) {
+    fn begin_asked(self, point: &'static Point, registers: Registers) {
         let (is_met, types) = (self.probe.asked.is_met(registers), self.probe.asked.types());
         if !self.is_still_planted() {
             return;
@@ -226,7 +233,7 @@ impl<K: EventKernel> Hit<'_, K> {
     /// Counts a call that ends, if its beginning was noted.
     #[cold]
     #[inline(never)]
-    fn end_asked(&self, point: &'static Point) {
+    fn end_asked(self, point: &'static Point) {
         let (mut arguments, count) = ([0; MAX_ARGUMENTS], self.probe.asked.types().iter().count());
         if let Some(begun) = calls::end(self.memory.calls, self.at.sp, self.owner, &mut arguments)
             && self.is_still_planted()
@@ -237,7 +244,7 @@ impl<K: EventKernel> Hit<'_, K> {
     }
 
     /// Whether what was read of the probe's [`super::asked::Asked`] is what this hit's owner asks for.
-    fn is_still_planted(&self) -> bool {
+    fn is_still_planted(self) -> bool {
         fence(Ordering::Acquire);
         self.place.owner() == self.owner
     }

@@ -15,7 +15,7 @@ const LEAVING: u64 = 2;
 pub(super) struct Place {
     /// 0 while this is not used, or [`FREED`], or [`LEAVING`].
     address: AtomicU64,
-    /// The probe's number and generation ([`super::Probe::owner`]) while the `int3` is in place; else 0.
+    /// The probe's number and generation ([`super::probe::Probe::owner`]) while the `int3` is in place; else 0.
     owner: AtomicU64,
     /// Where a jump goes.
     target: AtomicU64,

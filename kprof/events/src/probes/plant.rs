@@ -60,14 +60,15 @@ impl Planned {
     }
 }
 
-const NO_ROOM: CommandError = CommandError::State("no room for another probe: `unprobe` makes some");
+const NO_ROOM: CommandError =
+    CommandError::State("no room for another probe: an `unprobe` in a write before makes some");
 const IN_USE: CommandError = CommandError::State(
     "removed probes keep their room until their counts are read and their hits have ended: try again",
 );
 
 impl State {
-    /// Checks that a probe can be put on this function, after those that are `planned`. Nothing changes but that removed
-    /// probes may lose their room. `by_lease`: it is to end with the lease.
+    /// Checks that a probe can be put on this function, after those that are `planned`. Nothing changes but that
+    /// removed probes may lose their room. `by_lease`: it is to end with the lease.
     pub(crate) fn check_probe(
         &self,
         wanted: ProbePlaces<'_>,

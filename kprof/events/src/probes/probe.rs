@@ -58,7 +58,7 @@ pub(super) trait KernelText: Sync {
     /// Writes a byte of code. `false`: the kernel cannot.
     ///
     /// # Safety
-    /// As [`EventKernel::patch`].
+    /// As [`crate::EventKernel::patch`].
     unsafe fn patch(&self, address: u64, byte: u8) -> bool;
 
     fn is_stub(&self, address: u64) -> bool;

@@ -1,4 +1,4 @@
-//! Locks with the feature off: the inner lock itself.
+//! Locks with a feature off: the inner lock itself.
 //!
 //! In: a raw lock. Out: the same type, so that a lock is as large as without kprof, and each call is that of the inner
 //! lock. Runs in: nowhere.
