@@ -67,8 +67,8 @@ pub struct Shared {
     pub(crate) wants_all: AtomicBool,
     /// The settings and the lease. Changed under the writer's lock.
     layers: spin::Mutex<Layers>,
-    /// Undoes an expired lease. Set when the first control file is opened, so that a kernel without control files has no
-    /// code of leases.
+    /// Undoes an expired lease. Set when the first control file is opened, so that a kernel without control files has
+    /// no code of leases.
     pub(crate) undo_lease: spin::Once<UndoLease>,
     /// The control file whose lease has ended and is not undone yet; 0: none.
     pub(crate) expired_lease: AtomicU64,
