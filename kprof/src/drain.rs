@@ -199,9 +199,7 @@ fn raw(owned: &Owned<'_>, buffer: &mut [u8]) -> Result<usize, ReadError> {
         let mut header = RawHeader { address, tsc, task }.words();
         header[0] = REDOX_MAGIC | raw_words as u64;
         let words = header.into_iter().chain(callers(word, length as usize));
-        for (bytes, word) in place.chunks_exact_mut(8).zip(words) {
-            bytes.copy_from_slice(&word.to_le_bytes());
-        }
+        place.as_chunks_mut().0.iter_mut().zip(words).for_each(|(bytes, word)| *bytes = word.to_le_bytes());
         (bytes, records, at) = (bytes + place.len(), records + 1, at + length);
     }
     owned.free(at, records);

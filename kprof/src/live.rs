@@ -1,7 +1,7 @@
 //! The settings in force: rate, interval, filters, depth, mode; and whether ticks are sent.
 //!
 //! In: `init`, ctl, leases. Out: plain values for ordinary code, one word for the handler. Runs in: written by ordinary
-//! code under the writer's lock; read anywhere, by single loads in an NMI.
+//! code under the lock of changes; read anywhere, by single loads in an NMI.
 
 use crate::errors::MAX_DEPTH;
 use crate::format::settings::Choices;

@@ -13,7 +13,7 @@ use crate::stream::copier::Border;
 use core::sync::atomic::{Ordering, fence};
 
 /// The counters and positions. `seen` is the number of the newest tick that the handler has taken.
-pub(crate) struct Moment {
+pub(crate) struct CpuMoment {
     pub(crate) sent: u64,
     pub(crate) seen: u64,
     pub(crate) counters: [(Counter, u64); HANDLER_COUNTERS],
@@ -24,7 +24,7 @@ pub(crate) struct Moment {
     pub(crate) tail: u64,
 }
 
-impl Moment {
+impl CpuMoment {
     /// The values now. If the handler runs at every attempt, they are only approximately consistent.
     pub(crate) fn of(slot: &CpuSlot, ring: &Ring) -> Self {
         Self::attempt(slot, ring).0
@@ -86,9 +86,9 @@ mod tests {
         let (slot, ring) = (CpuSlot::new(), ring_of(1024));
         let progress = &slot.handler.progress.0;
         progress.add(TICK);
-        assert_eq!(Moment::exact(&slot, &ring).map(|moment| moment.seen), Some(1));
+        assert_eq!(CpuMoment::exact(&slot, &ring).map(|moment| moment.seen), Some(1));
         progress.add(ENTERED);
-        assert!(Moment::exact(&slot, &ring).is_none());
-        assert_eq!(Moment::of(&slot, &ring).seen, 1);
+        assert!(CpuMoment::exact(&slot, &ring).is_none());
+        assert_eq!(CpuMoment::of(&slot, &ring).seen, 1);
     }
 }

@@ -177,7 +177,7 @@ fn each_second(shared: &Shared, second: &mut Second, config: &Config) {
     if shared.expired_lease.load(Ordering::Relaxed) != 0 {
         // Whoever makes another change now may be paused for as long as others run, and ticks must go on meanwhile. So
         // this does not wait for it: the change undoes the lease itself, or this is tried again in a second.
-        let _ = shared.writer_within(0).and_then(|writer| writer.undo_expired_lease());
+        let _ = shared.change_lock_within(0).and_then(|lock| lock.undo_expired_lease());
     }
     let total = total_cost(shared, second.time);
     let spent = total.since(second.total);

@@ -10,7 +10,7 @@ use crate::control::layers::Layers;
 use crate::errors::{StateError, StreamName};
 use crate::extension::Extension;
 use crate::live::{Live, Settings, State};
-use crate::moment::Moment;
+use crate::moment::CpuMoment;
 use crate::patience::Patience;
 use crate::publisher::Publisher;
 use crate::ready::Ready;
@@ -19,11 +19,11 @@ use crate::stream::copier::Border;
 use crate::stream::meta::{ClaimId, Meta};
 use crate::stream::owner::{Activity, Owner};
 use crate::stream::{OWNER_WAIT_US, Owned, Stream};
-use crate::transition::Writer;
+use crate::transition::ChangeLock;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 /// Undoes what the holder of a lease has set, after its control file was closed.
-pub(crate) type UndoLease = fn(&Shared, &Writer<'_>) -> Result<(), StateError>;
+pub(crate) type UndoLease = fn(&Shared, &ChangeLock<'_>) -> Result<(), StateError>;
 
 /// Why a stream could not be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,14 +61,14 @@ pub struct Shared {
     /// The meta stream.
     pub meta: Meta,
     /// Taken by every change of choices, state, mode or claim; see `transition`.
-    pub(crate) writer: spin::Mutex<()>,
+    pub(crate) changes: spin::Mutex<()>,
     /// A transition wants every stream, so no reader takes one before it. Otherwise readers that return again and again
     /// could keep it out.
     pub(crate) wants_all: AtomicBool,
-    /// The settings and the lease. Changed under the writer's lock.
+    /// The settings and the lease. Changed under the lock of changes.
     layers: spin::Mutex<Layers>,
-    /// Undoes an expired lease. Set when the first control file is opened, so that a kernel without control files has no
-    /// code of leases.
+    /// Undoes an expired lease. Set when the first control file is opened, so that a kernel without control files has
+    /// no code of leases.
     pub(crate) undo_lease: spin::Once<UndoLease>,
     /// The control file whose lease has ended and is not undone yet; 0: none.
     pub(crate) expired_lease: AtomicU64,
@@ -98,7 +98,7 @@ impl Shared {
             has_sampler: AtomicBool::new(false),
             trigger: AtomicU8::new(Trigger::Timer as u8),
             meta: Meta::new(),
-            writer: spin::Mutex::new(()),
+            changes: spin::Mutex::new(()),
             wants_all: AtomicBool::new(false),
             layers: spin::Mutex::new(Layers::new(Config::new().choices(), State::Stopped)),
             undo_lease: spin::Once::new(),
@@ -298,9 +298,9 @@ impl Shared {
     }
 
     /// The counters and positions of a CPU that has memory. `None` if they change at every attempt.
-    pub(crate) fn moment(&self, cpu: usize) -> Option<Moment> {
+    pub(crate) fn moment(&self, cpu: usize) -> Option<CpuMoment> {
         let slot = self.slots().get(cpu)?;
-        Moment::exact(slot, slot.stream.ring.get()?)
+        CpuMoment::exact(slot, slot.stream.ring.get()?)
     }
 
     /// The settings of both layers; before `init` those of the default configuration.

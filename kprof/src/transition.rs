@@ -1,7 +1,7 @@
 //! A change of choices, state, mode or claim. Changes are made one at a time, and each completely or not at all.
 //!
 //! In: the wanted values. Out: they are in force, or an error says why not. Runs in: ordinary code. Every wait has a
-//! bound: [`WRITER_WAIT_US`] for another change, [`SETTLE_WAIT_US`] for pending ticks, [`OWNER_WAIT_US`] for a stream
+//! bound: [`CHANGE_WAIT_US`] for another change, [`SETTLE_WAIT_US`] for pending ticks, [`OWNER_WAIT_US`] for a stream
 //! that another owner works on. Interrupts are neither disabled nor enabled.
 //!
 //! In drop mode the reader moves a ring's tail, in overwrite mode the producer. So during a change of mode no handler
@@ -22,10 +22,10 @@ use core::sync::atomic::{Ordering, fence};
 /// How long to wait for pending ticks, in microseconds.
 pub(crate) const SETTLE_WAIT_US: u64 = 1_000_000;
 /// How long to wait for another change, in microseconds: as long as one may take.
-pub(crate) const WRITER_WAIT_US: u64 = SETTLE_WAIT_US + 2 * OWNER_WAIT_US;
+pub(crate) const CHANGE_WAIT_US: u64 = SETTLE_WAIT_US + 2 * OWNER_WAIT_US;
 
 /// The right to change choices, state, mode and claim.
-pub(crate) struct Writer<'a>(&'a Shared, #[allow(dead_code, reason = "held")] spin::MutexGuard<'a, ()>);
+pub(crate) struct ChangeLock<'a>(&'a Shared, #[allow(dead_code, reason = "held")] spin::MutexGuard<'a, ()>);
 
 /// Proof that the caller owns all streams. Dropping it leaves them.
 pub(crate) struct AllStreams<'a>(&'a Shared);
@@ -42,7 +42,7 @@ impl Drop for AllStreams<'_> {
 
 /// A change that was prepared: ticks are paused and streams are owned, as far as the change needs it.
 pub(crate) struct Transition<'a> {
-    writer: &'a Writer<'a>,
+    lock: &'a ChangeLock<'a>,
     layers: Layers,
     /// The choices and the state that will be in force.
     pub(crate) wanted: Choices,
@@ -57,7 +57,7 @@ impl Drop for Transition<'_> {
     fn drop(&mut self) {
         // The change was given up: restores the state before it.
         if self.is_paused {
-            self.writer.0.live.set_state(State::Running);
+            self.lock.0.live.set_state(State::Running);
         }
     }
 }
@@ -65,17 +65,17 @@ impl Drop for Transition<'_> {
 impl Shared {
     /// Takes the right to make changes, after waiting for other changes to end. There is none before `init`, which sets
     /// the state and all settings.
-    pub(crate) fn writer(&self) -> Result<Writer<'_>, StateError> {
-        self.writer_within(WRITER_WAIT_US)
+    pub(crate) fn change_lock(&self) -> Result<ChangeLock<'_>, StateError> {
+        self.change_lock_within(CHANGE_WAIT_US)
     }
 
     /// The same, after waiting for at most this many microseconds.
-    pub(crate) fn writer_within(&self, us: u64) -> Result<Writer<'_>, StateError> {
+    pub(crate) fn change_lock_within(&self, us: u64) -> Result<ChangeLock<'_>, StateError> {
         if self.slots().is_empty() {
             return Err(StateError::NotReady);
         }
-        let lock = Patience::us(us, self.tsc_hz()).lock(&self.writer);
-        lock.map(|lock| Writer(self, lock)).ok_or(StateError::Busy)
+        let lock = Patience::us(us, self.tsc_hz()).lock(&self.changes);
+        lock.map(|lock| ChangeLock(self, lock)).ok_or(StateError::Busy)
     }
 
     /// Waits until no tick is pending and no handler runs.
@@ -98,7 +98,7 @@ impl Shared {
     }
 }
 
-impl<'a> Writer<'a> {
+impl<'a> ChangeLock<'a> {
     /// Takes every stream.
     #[inline(never)]
     fn all_streams(&self) -> Result<AllStreams<'a>, StateError> {
@@ -127,7 +127,7 @@ impl<'a> Writer<'a> {
         let before = shared.state();
         let new_mode = shared.live.choices().mode != wanted.mode;
         let begins_recording = wanted.overwrites() && target == State::Running && before != State::Running;
-        let mut transition = Transition { writer: self, layers, wanted, target, before, is_paused: false, all: None };
+        let mut transition = Transition { lock: self, layers, wanted, target, before, is_paused: false, all: None };
         if new_mode {
             if before == State::Running {
                 transition.is_paused = true;
@@ -150,7 +150,7 @@ impl<'a> Transition<'a> {
 
     /// Sets the claim of every stream; they are all owned.
     pub(crate) fn set_claim(&self, claim: ClaimId, process: u64) {
-        let shared = self.writer.0;
+        let shared = self.lock.0;
         shared.claim_process.store(process, Ordering::Relaxed);
         shared.meta.claim.store(claim, Ordering::Release);
         shared.streams().for_each(|(_, stream)| stream.taken(false, false).rewind());
@@ -162,7 +162,7 @@ impl<'a> Transition<'a> {
     /// Sampling should end, but some ticks stay pending. No more ticks are sent, and the rest of the change is in
     /// force.
     pub(crate) fn commit(mut self, asked: bool) -> Result<(), StateError> {
-        let (shared, wanted, target) = (self.writer.0, self.wanted, self.target);
+        let (shared, wanted, target) = (self.lock.0, self.wanted, self.target);
         shared.set_layers(self.layers);
         if self.before == State::Stopped && target == State::Running {
             shared.extension().begins();
@@ -183,7 +183,7 @@ impl<'a> Transition<'a> {
         shared.settle()?;
         if shared.recorder() {
             // No producer is running: from here on the streams' owners move the tails.
-            self.all = Some(self.writer.all_streams()?);
+            self.all = Some(self.lock.all_streams()?);
             shared.recorder.store(false, Ordering::Release);
         }
         Ok(())

@@ -57,7 +57,7 @@ pub(crate) fn events(lines: &mut Lines<'_>, cpu: usize, ring: &Ring, from: u64, 
     let batch = line::Batch { cpu: stream, from, to, first_tick, last_tick, counters, snapshot, boot };
     lines.put(format_args!("{batch}"))?;
     let mut events = 0;
-    each_record(ring, from, to, Kind::Event, |at| {
+    each_record(ring, from, to, Kind::Event, &mut |at| {
         events += u64::from(event(lines, cpu, ring, at)?);
         Ok(())
     })?;

@@ -1,5 +1,5 @@
-//! What the rules about the innermost caller have in common on processors whose calls leave the return address in a link
-//! register. In: registers. Out: nothing that the link register does not show. Pure.
+//! What the rules about the innermost caller have in common on processors whose calls leave the return address in a
+//! link register. In: registers. Out: nothing that the link register does not show. Pure.
 
 use super::view::View;
 use crate::format::unwind::Rule;

@@ -40,7 +40,7 @@ pub(crate) mod view;
 macro_rules! processors {
     ($($name:ident $target:literal),*) => {$(
         #[cfg(any(target_arch = $target, test))]
-        #[cfg_attr(not(target_arch = $target), allow(dead_code, unused_imports, reason = "its tests run on every host"))]
+        #[cfg_attr(not(target_arch = $target), allow(dead_code, unused_imports, reason = "tested on every host"))]
         mod $name;
         #[cfg(target_arch = $target)]
         use $name as here;

@@ -8,7 +8,7 @@ use super::OpenControl;
 use crate::errors::StateError;
 use crate::format::settings::Keys;
 use crate::shared::Shared;
-use crate::transition::Writer;
+use crate::transition::ChangeLock;
 use core::sync::atomic::Ordering;
 
 impl Drop for OpenControl {
@@ -18,20 +18,20 @@ impl Drop for OpenControl {
         if shared.layers().holder() == Some(self.id) {
             shared.expired_lease.store(self.id, Ordering::Release);
             // If another change takes too long, the sampler undoes the lease later.
-            let _ = shared.writer().and_then(|writer| writer.undo_expired_lease());
+            let _ = shared.change_lock().and_then(|lock| lock.undo_expired_lease());
         }
     }
 }
 
 /// Undoes the changes of a lease whose holder has closed its file.
-pub(super) fn undo_expired_lease(shared: &Shared, writer: &Writer<'_>) -> Result<(), StateError> {
+pub(super) fn undo_expired_lease(shared: &Shared, lock: &ChangeLock<'_>) -> Result<(), StateError> {
     let (now, mut layers) = (shared.live.choices(), shared.layers());
     let expired = shared.expired_lease.load(Ordering::Acquire);
     if expired == 0 || layers.holder() != Some(expired) {
         return Ok(());
     }
     let keys = layers.end_lease();
-    let change = writer.prepare(layers, false)?;
+    let change = lock.prepare(layers, false)?;
     let (choices, changes_state) = (change.wanted, change.before != change.target);
     if keys.contains(Keys::CPUS) {
         for sampler in shared.slots().iter().map(|slot| &slot.sampler) {

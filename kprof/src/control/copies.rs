@@ -1,8 +1,8 @@
 //! `copy 1`: the reading of copies begins.
 //!
 //! In: the streams as they are. Out: in each stream, where the reader of copies begins. Runs in: ordinary code, under
-//! the writer's lock. The handlers and the reader that has claimed the streams are not delayed. Each CPU's copies begin
-//! with its next sample and its next event, and those of the meta stream with the oldest record there.
+//! the lock of changes. The handlers and the reader that has claimed the streams are not delayed. Each CPU's copies
+//! begin with its next sample and its next event, and those of the meta stream with the oldest record there.
 
 use crate::errors::{CommandError, StateError, StreamName};
 use crate::patience::Patience;

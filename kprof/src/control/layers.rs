@@ -2,7 +2,7 @@
 //! force is the top one.
 //!
 //! In: what a write sets, with or without the lease; the end of the lease. Out: the values in force. Runs in: ordinary
-//! code, under the writer's lock. A write without the lease sets the base and removes the lease's value of the same
+//! code, under the lock of changes. A write without the lease sets the base and removes the lease's value of the same
 //! setting, because the last who spoke is heard. The end of a lease removes its layer, whatever others have set
 //! meanwhile, and so touches nothing that they have set.
 //!

@@ -12,14 +12,14 @@ use core::fmt::{Arguments, Result, Write};
 const BUFFER_BYTES: usize = 64;
 
 /// Lines with the same beginning.
-pub struct Lines<'a> {
+pub struct CounterLines<'a> {
     out: &'a mut dyn Write,
     buffer: heapless::String<BUFFER_BYTES>,
     /// The length of the beginning.
     begins: usize,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> CounterLines<'a> {
     /// Lines whose keys begin with `about` and a dot.
     pub(super) fn new(out: &'a mut dyn Write, about: Arguments<'_>) -> core::result::Result<Self, core::fmt::Error> {
         let mut buffer = heapless::String::new();
@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn lines_of_any_length_are_written_whole() {
         let mut text = String::new();
-        let mut lines = Lines::new(&mut text, format_args!("cpu.{}", 12)).unwrap();
+        let mut lines = CounterLines::new(&mut text, format_args!("cpu.{}", 12)).unwrap();
         let (fits, longer) = ("n".repeat(54), "n".repeat(55));
         for (name, value) in [("sent", u64::MAX), (&fits, 7), (&longer, 7), ("user", 0)] {
             lines.put(name, value).unwrap();

@@ -27,7 +27,7 @@ use crate::live::State;
 use crate::patience::Patience;
 use crate::shared::Shared;
 use crate::stream::meta::ClaimId;
-use crate::transition::WRITER_WAIT_US;
+use crate::transition::CHANGE_WAIT_US;
 use close::undo_expired_lease;
 use core::fmt::{self, Write};
 use core::sync::atomic::Ordering;
@@ -54,7 +54,7 @@ impl OpenControl {
 
     /// Carries out a write.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<ControlDone, ControlError> {
-        let Some(_writing) = Patience::us(WRITER_WAIT_US, self.shared.tsc_hz()).lock(&self.writing) else {
+        let Some(_writing) = Patience::us(CHANGE_WAIT_US, self.shared.tsc_hz()).lock(&self.writing) else {
             return Err(ControlError { line: 1, reason: StateError::Busy.into() });
         };
         let result = write::write(self, bytes);
@@ -83,11 +83,11 @@ impl OpenControl {
 
 /// Starts or stops sampling on behalf of the kernel itself.
 pub(crate) fn change_state(shared: &Shared, target: State) -> Result<(), StateError> {
-    let writer = shared.writer()?;
-    writer.undo_expired_lease()?;
+    let lock = shared.change_lock()?;
+    lock.undo_expired_lease()?;
     let mut layers = shared.layers();
     layers.set(false, Keys::STATE, &shared.live.choices(), target);
-    let committed = writer.prepare(layers, false)?.commit(true);
+    let committed = lock.prepare(layers, false)?.commit(true);
     if target != State::Running {
         shared.extension().write_counts();
     }

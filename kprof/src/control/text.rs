@@ -4,7 +4,7 @@
 //! are consistent: the progress word of its handler is read before and after them, and they are read again if it has
 //! changed.
 
-use super::lines::Lines;
+use super::lines::CounterLines;
 use crate::arch;
 use crate::config::{Clock, CountedEvent};
 use crate::errors::StreamName;
@@ -13,7 +13,7 @@ use crate::format::fact::Fact;
 use crate::format::line::{Anchor, Range};
 use crate::format::settings::{Keys, Setting};
 use crate::live::State;
-use crate::moment::Moment;
+use crate::moment::CpuMoment;
 use crate::names::Hex;
 use crate::patience::Patience;
 use crate::self_cost::Source;
@@ -50,12 +50,12 @@ pub(crate) fn write_status(shared: &Shared, file: ClaimId, out: &mut dyn Write) 
     })?;
     for (cpu, slot) in shared.slots().iter().enumerate().filter(|(_, slot)| slot.stream.ring.get().is_some()) {
         let copies = copies(shared, file, &slot.stream.copier);
-        let mut lines = Lines::new(out, format_args!("cpu.{cpu}"))?;
+        let mut lines = CounterLines::new(out, format_args!("cpu.{cpu}"))?;
         for_each_counter(shared, cpu, slot, copies, &mut |counter, value| lines.put(counter.name(), value))?;
     }
     if let Some(Stream { ring, copier, .. }) = shared.stream(StreamName::Meta) {
         let copies = copies(shared, file, copier);
-        let mut lines = Lines::new(out, format_args!("meta"))?;
+        let mut lines = CounterLines::new(out, format_args!("meta"))?;
         for counter in MetaCounter::ALL {
             let value = match counter {
                 MetaCounter::PositionIn => ring.head(),
@@ -70,7 +70,7 @@ pub(crate) fn write_status(shared: &Shared, file: ClaimId, out: &mut dyn Write) 
     for cpu in 0..shared.slots().len() {
         let Some(Stream { ring, reader, copier, .. }) = shared.stream(StreamName::Event(cpu)) else { continue };
         let copies = copies(shared, file, copier);
-        let mut lines = Lines::new(out, format_args!("event.{cpu}"))?;
+        let mut lines = CounterLines::new(out, format_args!("event.{cpu}"))?;
         for counter in EventCounter::ALL {
             let value = match counter {
                 EventCounter::PositionIn => Some(ring.head()),
@@ -168,7 +168,7 @@ pub(crate) fn for_each_counter(
     let Some(ring) = slot.stream.ring.get() else { return Ok(()) };
     // Ticks that found the CPU halted never reached its handler: the sampler counted them.
     let halted = slot.sampler.halted.get();
-    let moment = Moment::of(slot, ring);
+    let moment = CpuMoment::of(slot, ring);
     each(Counter::Sent, moment.sent + halted)?;
     let overtaken = copies.map(|copies| copies.overtaken);
     // The counters by kind count every recorded sample. The kinds of the overtaken samples are not known, so these

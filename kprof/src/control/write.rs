@@ -2,8 +2,8 @@
 //!
 //! In: the lines of one write, and the control file that was written to. Out: all commands were carried out, or none
 //! and an error that names the first wrong line. Runs in: ordinary code. Changes of choices, state, mode, claim and
-//! lease are serialized by the writer's lock. `ack`, `mark` and `wait` need only the streams that they name, so that a
-//! change that waits does not block a reader.
+//! lease are serialized by the lock of changes. `ack`, `mark` and `wait` need only the streams that they name, so that
+//! a change that waits does not block a reader.
 
 use super::plan::{NO_ACK_IN_OVERWRITE, Plan, names_state};
 use super::{OpenControl, copies, lines};
@@ -18,7 +18,7 @@ use crate::patience::Patience;
 use crate::shared::{Conflict, Shared};
 use crate::stream::owner::{Activity, Owner};
 use crate::stream::{OWNER_WAIT_US, Owned};
-use crate::transition::Writer;
+use crate::transition::ChangeLock;
 use core::sync::atomic::Ordering;
 
 /// Ends the acknowledgements of one write: leaves the streams that it has taken.
@@ -41,13 +41,13 @@ pub(super) fn write(file: &OpenControl, bytes: &[u8]) -> Result<ControlDone, Con
         let command = command.map_err(|bad| at(line)(bad.into()))?;
         changes |= !matches!(command, Command::Ack(..) | Command::Mark(_) | Command::Flush | Command::WaitMs(_));
     }
-    let writer = match changes {
-        true => Some(shared.writer().map_err(|error| at(1)(error.into()))?),
+    let lock = match changes {
+        true => Some(shared.change_lock().map_err(|error| at(1)(error.into()))?),
         false => None,
     };
-    if let Some(writer) = &writer {
+    if let Some(lock) = &lock {
         // Otherwise the choices of an expired lease would be taken for those before this write.
-        writer.undo_expired_lease().map_err(|error| at(1)(error.into()))?;
+        lock.undo_expired_lease().map_err(|error| at(1)(error.into()))?;
     }
     let mut plan = Plan::new(file);
     let (mut state_line, mut refused) = (1, Ok(()));
@@ -65,7 +65,7 @@ pub(super) fn write(file: &OpenControl, bytes: &[u8]) -> Result<ControlDone, Con
     let is_before = |line: &Line<'_>| refused.as_ref().err().is_none_or(|refused| line.number < refused.line);
     shared.extension().check(&mut layered(file, bytes).take_while(is_before))?;
     refused?;
-    carry_out(file, bytes, plan, writer.as_ref(), state_line)
+    carry_out(file, bytes, plan, lock.as_ref(), state_line)
 }
 
 /// The commands of a write. Each belongs to the layer of the lease from the line `lease` on, if the file has not had it
@@ -84,13 +84,13 @@ fn carry_out(
     file: &OpenControl,
     bytes: &[u8],
     mut plan: Plan,
-    writer: Option<&Writer<'_>>,
+    lock: Option<&ChangeLock<'_>>,
     state_line: usize,
 ) -> Result<ControlDone, ControlError> {
     let shared = file.shared;
     let at = |line: usize| move |reason: CommandError| ControlError { line, reason };
-    let change = match writer {
-        Some(writer) => Some(writer.prepare(plan.layers, plan.claims).map_err(|error| at(state_line)(error.into()))?),
+    let change = match lock {
+        Some(lock) => Some(lock.prepare(plan.layers, plan.claims).map_err(|error| at(state_line)(error.into()))?),
         None => None,
     };
     let owns_all = change.as_ref().is_some_and(|change| change.owns_all());

@@ -133,7 +133,7 @@ fn export_ring(
     to: u64,
 ) -> Result<u64, fmt::Error> {
     let mut ticks = None;
-    each_record(ring, from, to, Kind::Sample, |at| {
+    each_record(ring, from, to, Kind::Sample, &mut |at| {
         let tick = ring.word(at + SampleHeader::AT.tick as u64);
         ticks = Some((ticks.map_or(tick, |(first, _)| first), tick));
         Ok(())
@@ -148,7 +148,7 @@ fn export_ring(
     let batch = line::Batch { cpu: stream(cpu), from, to, first_tick, last_tick, counters, snapshot: None, boot: None };
     lines.put(format_args!("{batch}"))?;
     let mut samples = 0;
-    each_record(ring, from, to, Kind::Sample, |at| {
+    each_record(ring, from, to, Kind::Sample, &mut |at| {
         samples += u64::from(lines.sample(cpu, ring, at)?);
         Ok(())
     })?;
@@ -204,7 +204,7 @@ pub fn each_record(
     from: u64,
     to: u64,
     kind: Kind,
-    mut each: impl FnMut(u64) -> fmt::Result,
+    each: &mut dyn FnMut(u64) -> fmt::Result,
 ) -> fmt::Result {
     let mut at = from;
     while at < to {

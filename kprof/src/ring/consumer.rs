@@ -1,9 +1,9 @@
 //! The reading end: copies whole records, and frees them only when told to.
 //!
 //! In: a position at which a record begins. Out: copies, lengths, counts. Runs in: ordinary code, one reader at a time
-//! (the lock of the stream ensures this), and beside it a reader of copies, which moves nothing here. In overwrite mode, after
-//! a panic, and for the reader of copies, the producer runs at the same time. Empty: no record. A record that was
-//! overwritten while it was copied is [`Torn`], and no word of the copy may be used.
+//! (the lock of the stream ensures this), and beside it a reader of copies, which moves nothing here. In overwrite
+//! mode, after a panic, and for the reader of copies, the producer runs at the same time. Empty: no record. A record
+//! that was overwritten while it was copied is [`Torn`], and no word of the copy may be used.
 
 use super::{LONGEST, Ring, position};
 use crate::sync::{AtomicU64, Ordering, fence};

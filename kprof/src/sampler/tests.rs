@@ -20,7 +20,7 @@ fn the_sampler_waits_for_no_other_change_to_undo_a_lease() {
     let file = OpenControl::open(shared, 1);
     change_state(shared, State::Running).unwrap();
     file.write(b"lease\ndepth 3").unwrap();
-    let writer = shared.writer().unwrap();
+    let lock = shared.change_lock().unwrap();
     // As if the file had been closed just before another change began.
     shared.expired_lease.store(shared.layers().holder().unwrap(), Ordering::Release);
     std::thread::spawn(|| run(instance, 0));
@@ -29,6 +29,6 @@ fn the_sampler_waits_for_no_other_change_to_undo_a_lease() {
     while sent() == before && begun.elapsed() < Duration::from_secs(20) {
         std::thread::yield_now();
     }
-    drop(writer);
+    drop(lock);
     assert!(sent() > before);
 }

@@ -20,8 +20,8 @@ pub(crate) struct Border {
 /// How far the process that reads copies has come in one stream.
 #[repr(align(128))]
 pub(crate) struct Copier {
-    /// Protects the other fields: only its holder writes to them. A record of the meta stream is written while the
-    /// position stays the same (`Meta::commit_copies`), so the position can be read there without this lock.
+    /// Protects the other fields: only its holder writes to them. The producer of the meta stream reads the position
+    /// without this lock, because it must not wait for a reader.
     pub(crate) lock: spin::Mutex<()>,
     position: AtomicU64,
     index: AtomicU64,

@@ -1,8 +1,8 @@
-//! The interrupt mask.
+//! The interrupt mask, bit I of DAIF.
 //!
-//! In: nothing, or the state before. Out: the state before. Runs in: ordinary kernel code, never in an NMI. A program of EL0 must not touch
-//! DAIF, and EL0 cannot ask at which level it runs. So a kernel is what is compiled for a target without an operating
-//! system. FIQs stay as they are: they are this processor's NMIs.
+//! In: nothing, or the state before. Out: the state before. Runs in: ordinary kernel code, never in an NMI. A program
+//! of EL0 must not touch DAIF, and EL0 cannot ask at which level it runs. So a kernel is what is compiled for a target
+//! without an operating system. FIQs stay as they are: they are this processor's NMIs.
 
 /// Turns interrupts off. Returns the state before, for [`restore`].
 #[inline(always)]

@@ -1,8 +1,8 @@
-//! The interrupt mask.
+//! The interrupt flag, SIE of `sstatus`.
 //!
-//! In: nothing, or the state before. Out: the state before. Runs in: ordinary kernel code, never in an NMI. A program of user mode must not
-//! touch `sstatus`, and it cannot ask in which mode it runs. So a kernel is what is compiled for a target without an
-//! operating system.
+//! In: nothing, or the state before. Out: the state before. Runs in: ordinary kernel code, never in an NMI. A program
+//! of user mode must not touch `sstatus`, and it cannot ask in which mode it runs. So a kernel is what is compiled for
+//! a target without an operating system.
 
 /// Turns interrupts off. Returns the state before, for [`restore`].
 #[inline(always)]

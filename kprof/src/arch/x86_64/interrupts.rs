@@ -1,8 +1,8 @@
 //! The interrupt flag, IF.
 //!
 //! In: nothing, or the flags before. Out: the flags before. Runs in: ordinary kernel code, never in an NMI. Whether
-//! interrupts can be turned off is found by the privilege level (SDM volume 3, 6.5), because the name of the target does
-//! not tell a kernel from a test that runs as a user program.
+//! interrupts can be turned off is found by the privilege level (SDM volume 3, 6.5), because the name of the target
+//! does not tell a kernel from a test that runs as a user program.
 
 /// Turns interrupts off. Returns the flags before, for [`restore`]; 0 in a user program.
 #[inline(always)]

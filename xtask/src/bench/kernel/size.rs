@@ -1,6 +1,6 @@
-//! The code that the profiler adds to the bare kernel: by how many bytes its text is larger than that of the same kernel
-//! with the feature off. In: nothing. Out: a line per goal. A part of kprof that a kernel does not call is not in its
-//! image, so each build below calls more parts than the one before.
+//! The code that the profiler adds to the bare kernel: by how many bytes its text is larger than that of the same
+//! kernel with the feature off. In: nothing. Out: a line per goal. A part of kprof that a kernel does not call is not
+//! in its image, so each build below calls more parts than the one before.
 
 use anyhow::Result;
 
