@@ -82,7 +82,8 @@ impl Archive {
         Ok(programs)
     }
 
-    /// apt's programs for a suite, which keep their files in `folder`. Of this system's packages none is there for them.
+    /// apt's programs for a suite, which keep their files in `folder`. Of this system's packages none is there for
+    /// them.
     ///
     /// # Errors
     /// If the suite's package lists cannot be fetched.

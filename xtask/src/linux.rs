@@ -1,8 +1,8 @@
 //! Debian's Linux, which the test kernel is compared with.
 //!
 //! In: Debian's package `linux-image-amd64` of this system or of another suite, and what it depends on, fetched and
-//! unpacked, never installed. Out: its kernel. Up to Debian 13 the kernel is in the package `linux-image-VERSION`, as `boot/vmlinuz-VERSION`; in later
-//! releases it is in `linux-binary-VERSION`, as `usr/lib/modules/VERSION/vmlinuz`.
+//! unpacked, never installed. Out: its kernel. Up to Debian 13 the kernel is in the package `linux-image-VERSION`, as
+//! `boot/vmlinuz-VERSION`; in later releases it is in `linux-binary-VERSION`, as `usr/lib/modules/VERSION/vmlinuz`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

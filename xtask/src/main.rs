@@ -1,8 +1,8 @@
 //! The verbs of this repository: `cargo xtask profile`, `outside`, `repeat`, `gate`, `truth`, `storm`, `sweep`,
 //! `bench`, `lockups`, `gdb`, `yardstick`, `mutants`, `test`.
 //!
-//! The modules in the order of a run: `tools`, `archive` and `toolchain` find what is needed, `build`, `initrd` and `workloads`
-//! build it, `qemu` runs it; then a module for each verb.
+//! The modules in the order of a run: `tools`, `archive` and `toolchain` find what is needed, `build`, `initrd` and
+//! `workloads` build it, `qemu` runs it; then a module for each verb.
 
 mod archive;
 mod bench;

@@ -51,8 +51,8 @@ pub trait Machine {
     /// The guest's clock, in nanoseconds, when this many instructions have begun.
     fn time(&self, executed: u64) -> u64;
     fn word(&self, address: u64) -> Option<u64>;
-    /// Whether an interrupt or exception has led to the block at `start`, which is about to run; `None` if QEMU does not
-    /// tell.
+    /// Whether an interrupt or exception has led to the block at `start`, which is about to run; `None` if QEMU does
+    /// not tell.
     fn was_entered(&self, start: u64) -> Option<bool>;
 }
 

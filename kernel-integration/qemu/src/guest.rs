@@ -2,9 +2,9 @@
 //! capture.
 //!
 //! In: a connection. Out: messages as the plugin sends them. Mostly in one round trip: with the registers of all vCPUs,
-//! their stacks are read where they were at the last sample, and some of the kernel's code. A stub does not say that the
-//! machine was reset: this is known if no vCPU is in long mode any more, and if the kernel's code is at another place
-//! (see [`held`]).
+//! their stacks are read where they were at the last sample, and some of the kernel's code. A stub does not say that
+//! the machine was reset: this is known if no vCPU is in long mode any more, and if the kernel's code is at another
+//! place (see [`held`]).
 
 mod compared;
 pub mod held;
@@ -103,8 +103,8 @@ impl Guest {
     }
 
     /// Stops the machine, takes a sample of each vCPU, and lets it run. Looks whether the kernel is where it was found;
-    /// `None` if this cannot be known now. If it is asked for, the code is looked for where it differs from what it was;
-    /// even then it is not known if no vCPU executes kernel code.
+    /// `None` if this cannot be known now. If it is asked for, the code is looked for where it differs from what it
+    /// was; even then it is not known if no vCPU executes kernel code.
     ///
     /// # Errors
     /// If the connection ends.

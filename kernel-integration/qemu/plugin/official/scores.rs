@@ -1,7 +1,7 @@
 //! Words that QEMU's inline code uses: those of each vCPU in its scoreboards, and words of the plugin. Stage: capture.
 //!
-//! In: nothing, or a word of the plugin. Out: words as QEMU takes them. Runs in: QEMU's process. QEMU makes a scoreboard
-//! bigger only when it makes a vCPU, and then translates all blocks anew.
+//! In: nothing, or a word of the plugin. Out: words as QEMU takes them. Runs in: QEMU's process. QEMU makes a
+//! scoreboard bigger only when it makes a vCPU, and then translates all blocks anew.
 //!
 //! Inline code finds a vCPU's word by its number, times the bytes of the scoreboard for each vCPU. If vCPUs share a
 //! thread, that number is a constant in the block: of the vCPU that has translated it. QEMU multiplies this constant in
