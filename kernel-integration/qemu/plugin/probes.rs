@@ -111,8 +111,8 @@ impl Probes {
         let (mut probes, mut rest) = (Self::default(), &words[..]);
         while let [address, time, key, nth, conditions, after @ ..] = rest {
             let (own, next) = after.split_at((*conditions as usize * 3).min(after.len()));
-            let condition = |one: &[u64]| Condition { argument: one[0] as usize, comparison: one[1], value: one[2] };
-            let conditions = own.chunks_exact(3).map(condition).collect();
+            let condition = |one: &[u64; 3]| Condition { argument: one[0] as usize, comparison: one[1], value: one[2] };
+            let conditions = own.as_chunks().0.iter().map(condition).collect();
             probes.at.entry(*address).or_default().push(probes.list.len() as u32);
             let probe = Probe { has_time: *time != 0, key: *key, nth: *nth, conditions, ..Probe::default() };
             probes.list.push(probe);

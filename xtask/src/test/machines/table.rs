@@ -1,9 +1,9 @@
 //! The group `outside table`: the table of `docs/outside.md`, which says what each verb of `kprof-qemu` can do.
 //!
 //! In: the QEMU of this system, of Debian 13 and of sid. Each runs the checks that are listed here, in a process of its
-//! own. Out: a cell for each verb, guest and QEMU. A cell says what its check has shown, so it is empty if the check has
-//! not passed. The group compares the cells with those of the document; with `KPROF_REWRITE=1` it writes them. A run of
-//! the long groups takes one QEMU, by the commit.
+//! own. Out: a cell for each verb, guest and QEMU. A cell says what its check has shown, so it is empty if the check
+//! has not passed. The group compares the cells with those of the document; with `KPROF_REWRITE=1` it writes them. A
+//! run of the long groups takes one QEMU, by the commit.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
