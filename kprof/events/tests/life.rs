@@ -340,6 +340,7 @@ fn a_setup_that_can_only_give_no_samples_is_refused() {
     let alone = Config { sampler_cpu: None, trigger: Trigger::Timer, ..good };
     let cases = [
         (0, 1024, good, InitError::NoSlots),
+        (2, 1024, Config { trigger: Trigger::Published, ..good }, InitError::NoForeignStacks),
         (2, 1024, Config { depth: 0, ..good }, InitError::Depth(0)),
         (2, 1024, Config { depth: 251, ..good }, InitError::Depth(251)),
         (2, 1024, Config { hz: 0, ..good }, InitError::Hz(0)),
