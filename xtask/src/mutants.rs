@@ -131,7 +131,6 @@ const KPROF_STAGES: [&[&str]; 3] = [
         "--test=nested",
         "--test=nmi_names",
         "--test=ownership",
-        "--test=parts",
         "--test=path",
         "--test=points",
         "--test=published",
