@@ -83,10 +83,14 @@ fn the_sum_of_waits_is_the_sum_of_charges_with_threads_that_come_and_go() {
     let lock = Mutex::new(0_u64);
     const THREADS: u64 = 4;
     const ROUNDS: u64 = 5_000;
+    let begun = AtomicU64::new(0);
+    // Somebody waits, also where the host runs the threads one after the other.
+    let held = lock.lock();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
-            let lock = &lock;
+            let (lock, begun) = (&lock, &begun);
             scope.spawn(move || {
+                begun.store(1, Ordering::SeqCst);
                 for round in 0..ROUNDS {
                     let mut held = lock.lock();
                     *held += 1;
@@ -97,6 +101,8 @@ fn the_sum_of_waits_is_the_sum_of_charges_with_threads_that_come_and_go() {
                 }
             });
         }
+        until_somebody_waits(&begun);
+        drop(held);
     });
     assert_eq!(*lock.lock(), THREADS * ROUNDS, "the lock excludes");
     let accounts = reader.accounts(&PROFILER);
