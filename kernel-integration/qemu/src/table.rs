@@ -85,6 +85,7 @@ pub fn checks(counted: &Counted, totals: &Totals) -> Vec<String> {
         let began = i128::from(executed) + i128::from(jumped) - i128::from(clock);
         line += &match (began, has_contexts) {
             (0, _) => "; otherwise the same".to_owned(),
+            (..0, _) => format!("; {} more than the instructions that began", -began),
             (began, false) => format!("; {began} instructions began and did not complete"),
             (began, true) => {
                 let rest = began - i128::from(faults);

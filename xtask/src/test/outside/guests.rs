@@ -12,6 +12,7 @@ use anyhow::{Result, ensure};
 
 use super::attached::{Machine, ends_with};
 use super::{Context, LIMIT, Outcome, Outside, moved};
+use crate::qemu::Version;
 use crate::toolchain::{self, AARCH64, RISCV64, Target};
 use crate::{qemu, run};
 
@@ -27,6 +28,11 @@ const MIN_SAMPLES: u64 = 5000;
 const ROUNDS: u64 = 400;
 const TURNS: u64 = ROUNDS * (50 + 30 + 20 + 1) * 800;
 const CALLS: u64 = ROUNDS * 6;
+
+/// The QEMU whose clock sometimes has one instruction more for a guest of riscv64 that waits for an interrupt while the
+/// machine is switched off: in 4 of 9 runs, by the same instructions.
+const AHEAD_AT_THE_END: (u32, u32) = (10, 0);
+const ONE_AHEAD: &str = "; 1 more than the instructions that began";
 
 struct Processor {
     name: &'static str,
@@ -262,7 +268,12 @@ impl<'a> Guest<'a> {
         command.args(["count", "--flat", "--min", "0", "--kernel"]).arg(&self.kernel).arg("-o").arg(&table);
         command.arg("--").arg(&self.qemu);
         let said = self.run(command, "count.log", &ICOUNT)?;
-        ensure!(said.contains("one by one: the same") && said.contains("otherwise the same"), "{said}");
+        let is_one_ahead = || -> Result<bool> {
+            let is_there = said.contains(ONE_AHEAD) && self.of.name == PROCESSORS[1].name;
+            Ok(is_there && Version::of(&self.qemu)?.number == AHEAD_AT_THE_END)
+        };
+        let is_same = said.contains("otherwise the same") || is_one_ahead()?;
+        ensure!(said.contains("one by one: the same") && is_same, "{said}");
         let text = fs::read_to_string(&table)?;
         let line = text.lines().find(|line| line.ends_with(" turn")).unwrap_or_default();
         let own = line.split_whitespace().next().and_then(|count| count.parse::<u64>().ok());
