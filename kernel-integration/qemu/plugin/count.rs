@@ -238,10 +238,7 @@ fn on_exit() {
             counting.halts.end(Moment { ns: unsafe { clock::time(executed) }, executed });
             counting.halts.all().for_each(|(cpu, words)| counting.out.send(message::HALTED, cpu, &words));
         }
-        let counts = shadow.counts;
-        (totals.interrupts, totals.faults) = (counts.interrupts, counts.faults);
-        (totals.told, totals.misguessed) = (counts.told, counts.misguessed);
-        (totals.switches, totals.unexplained) = (counts.switches, counts.unexplained);
+        totals.counts = shadow.counts;
         totals.too_deep = shadow.tree.too_deep;
     }
     // After a reboot, code at another address would have been translated, and looked at.

@@ -17,6 +17,7 @@ use super::context::{ROOT, Tree, WordMap};
 use super::decode::Ending;
 use super::functions::USER;
 use super::probes::{self, Here, Probes};
+use super::totals::Counts;
 use super::window::Window;
 
 /// Stands for a stack pointer that was not read: no stack is there.
@@ -60,22 +61,6 @@ pub(super) struct Cpu {
     pub(super) owner: Owner,
     /// The stack pointer before the last block, or [`UNREAD`].
     pub(super) rsp: u64,
-}
-
-/// How often what happened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Entries by an interrupt or exception.
-    pub interrupts: u64,
-    /// Those of them that repeat the instruction, which therefore began without completing.
-    pub faults: u64,
-    /// Those that QEMU has told, and how often the guess for a QEMU that does not tell is another one.
-    pub told: u64,
-    pub misguessed: u64,
-    /// Changes from one guest stack to another.
-    pub switches: u64,
-    /// Blocks whose predecessor does not explain them.
-    pub unexplained: u64,
 }
 
 /// All vCPUs and all suspended chains.

@@ -126,8 +126,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(file) = &arguments.folded {
         create(file, |out| report.folded().iter().try_for_each(|(stack, calls)| writeln!(out, "{stack} {calls}")))?;
     }
-    if totals.unexplained > 0 {
-        eprintln!("kprof-qemu: {} jumps without a reason: callers and times may be wrong", totals.unexplained);
+    if totals.counts.unexplained > 0 {
+        eprintln!("kprof-qemu: {} jumps without a reason: callers and times may be wrong", totals.counts.unexplained);
     }
     warn(&totals);
     Ok(run::exit_code(status))

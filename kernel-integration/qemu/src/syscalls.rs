@@ -95,10 +95,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         None => write(&mut std::io::stdout().lock())?,
     }
     eprintln!("kprof-qemu: {}", sum(&counted.calls, totals.executed)?);
-    if totals.unexplained > 0 {
+    if totals.counts.unexplained > 0 {
         eprintln!(
             "kprof-qemu: {} jumps without a reason: calls around them may be wrong, sums are not",
-            totals.unexplained
+            totals.counts.unexplained
         );
     }
     warn(&totals);

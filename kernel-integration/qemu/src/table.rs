@@ -7,6 +7,7 @@
 use crate::counted::{Counted, Row};
 use crate::functions::Functions;
 use crate::message::Totals;
+use crate::totals::Counts;
 use crate::window::Halted;
 use std::collections::BTreeMap;
 use std::io::{Result, Write};
@@ -74,7 +75,8 @@ fn halts(halts: &[Halted], out: &mut impl Write) -> Result<()> {
 
 /// What the counts were checked against, in lines.
 pub fn checks(counted: &Counted, totals: &Totals) -> Vec<String> {
-    let Totals { executed, clock, jumps, jumped, interrupts, faults, switches, unexplained, .. } = *totals;
+    let Totals { executed, clock, jumps, jumped, counts, .. } = *totals;
+    let Counts { interrupts, faults, told, misguessed, switches, unexplained } = counts;
     let mut lines = vec![format!("{} instructions by function, {executed} one by one: the same", counted.own())];
     let has_contexts = !counted.contexts.is_empty();
     if let Some(clock) = clock {
@@ -102,10 +104,10 @@ pub fn checks(counted: &Counted, totals: &Totals) -> Vec<String> {
             counted.contexts.len() - 1,
             totals.too_deep
         ));
-        if totals.told > 0 {
+        if told > 0 {
             lines.push(format!(
-                "QEMU has told {} of the interrupts and exceptions; what is guessed with older versions differs in {}",
-                totals.told, totals.misguessed
+                "QEMU has told {told} of the interrupts and exceptions; what is guessed with older versions differs in \
+                 {misguessed}"
             ));
         }
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::calls::Kind;
+use crate::totals::Counts;
 
 fn bytes(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
@@ -37,9 +38,10 @@ fn counts_are_read_and_a_run_without_all_its_lengths_is_an_error() {
     assert_eq!(read(&mut &stream[..]).unwrap(), Some(Message::Run(unknown)));
     let context = Context { parent: 3, function: 2, instructions: 70, calls: 5 };
     assert_eq!(read(from).unwrap(), Some(Message::Context(context)));
-    let first = Totals { executed: 100, interrupts: 4, faults: 3, told: 2, misguessed: 1, ..Totals::default() };
-    assert_eq!(read(from).unwrap(), Some(Message::Totals(Totals { switches: 9, ..first })));
-    assert_eq!(Totals::read(&first.words()), Some(first));
+    let counts = Counts { interrupts: 4, faults: 3, told: 2, misguessed: 1, switches: 9, unexplained: 0 };
+    let totals = Totals { executed: 100, counts, ..Totals::default() };
+    assert_eq!(read(from).unwrap(), Some(Message::Totals(totals)));
+    assert_eq!(Totals::read(&totals.words()), Some(totals));
     let stream = bytes(&[8 | 1 << 8 | 3 << 32, 3, 70, 9, 9 | 1 << 8 | 4 << 32, 0x1000, 8, 3, 1]);
     let (from, part) = (&mut &stream[..], Part { cpu: 1, context: 3, instructions: 70, task: 9 });
     assert_eq!(read(from).unwrap(), Some(Message::Part(part)));

@@ -33,6 +33,8 @@ pub mod shadow;
 pub mod surprise;
 #[path = "../../plugin/tasks.rs"]
 pub mod tasks;
+#[path = "../../plugin/totals.rs"]
+pub mod totals;
 #[path = "../../plugin/walk/mod.rs"]
 pub mod walk;
 #[path = "../../plugin/window.rs"]

@@ -2,7 +2,8 @@
 
 use crate::plugin::block::{Block, Machine, Place};
 use crate::plugin::decode::Ending;
-use crate::plugin::shadow::{Counts, Shadow};
+use crate::plugin::shadow::Shadow;
+use crate::plugin::totals::Counts;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 

@@ -11,7 +11,7 @@ use crate::plugin::block::Block;
 use crate::plugin::context;
 use crate::plugin::decode::Ending;
 use crate::plugin::functions;
-use crate::plugin::shadow::Counts;
+use crate::plugin::totals::Counts;
 use std::cell::Cell;
 
 #[test]
